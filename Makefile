@@ -25,7 +25,7 @@ SHARED := TestRankIsShared|TestBuiltinsConform//Concurrent
 export GOFLAGS += -trimpath -ldflags=-w -vet=off
 
 .DEFAULT_GOAL := help
-.PHONY: help check test tests build release demo bench fmt deps lint vet short race e2e modules newest update long cpus fuzz bench-once routing-clients handoff scale compare idle chaos models outages floods networks soak vuln clean
+.PHONY: help check test tests build release demo bench fmt deps lint vet short race e2e modules newest update long cpus fuzz bench-once routing-clients handoff scale compare idle chaos models outages redis-versions floods networks soak vuln clean
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -128,8 +128,11 @@ chaos: ## 10,000 random schedules of faults, or SEEDS=…, the search for plante
 	$(FLOODS)
 	$(NETWORKS)
 
-outages: ## rooms while Redis loses data or is away, as a table, and 100,000 rooms at FLUSHALL; takes minutes
-	$(STEP) 'outages of Redis' go test -count=1 -v -run 'TestOutages$$|TestFlushedRooms$$' ./internal/fleettest -long
+outages: ## rooms while Redis loses data or is away, as a table, with 100,000 rooms at FLUSHALL, and with seven minutes without Redis; takes ten minutes
+	$(STEP) 'outages of Redis' go test -count=1 -v -timeout 30m -run 'Test(Outages|FlushedRooms|RedisAway)$$' ./internal/fleettest -long
+
+redis-versions: ## the tests of the store on another server: REDIS_SERVER=path of a redis-server or valkey-server
+	$(STEP) 'the store on $(REDIS_SERVER)' sh -c 'REDIS_SERVER="$$(command -v "$(REDIS_SERVER)")" && export REDIS_SERVER && "$$REDIS_SERVER" --version && go test -count=1 -timeout 20m ./internal/redistest ./cluster/affinity/redisstore'
 
 floods: ## unauthenticated peers and holders of the key at the gossip port of real agents, as tables; takes fifteen minutes
 	$(FLOODS)

@@ -4,7 +4,7 @@ go 1.26.0
 
 require (
 	github.com/alicebob/miniredis/v2 v2.40.0
-	github.com/cespare/xxhash/v2 v2.1.2
+	github.com/cespare/xxhash/v2 v2.3.0
 	github.com/cockroachdb/datadriven v1.0.3
 	github.com/dgryski/go-rendezvous v0.0.0-20200823014737-9f7001d12a5f
 	github.com/google/go-cmp v0.7.0
@@ -12,6 +12,7 @@ require (
 	github.com/hashicorp/memberlist v0.5.1
 	github.com/prometheus/client_golang v1.13.0
 	github.com/prometheus/client_model v0.2.0
+	github.com/redis/go-redis/v9 v9.17.3
 	github.com/redis/rueidis v1.0.77
 	github.com/sony/gobreaker/v2 v2.0.0
 	github.com/spf13/cobra v1.9.1

@@ -83,17 +83,16 @@ var (
 const maxAttempts = 3
 
 // begin begins to settle a room with the present snapshot.
-func (r *Resolver) begin(room string, d Demand, serves bool) (*settling, error) {
-	generation := r.cache.Generation()
-	s, err := r.ready(room)
+func (t *settling) begin(room string, d Demand, serves bool) error {
+	t.generation = t.cache.Generation()
+	s, err := t.ready(room)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	t := &settling{Resolver: r, s: s}
-	t.Room, t.Partition, t.Need = room, placement.Of(room, s.Table.Partitions()), needOf(d)
-	e := r.cache.Get(room)
-	t.serves, t.generation, t.known, t.least = serves, generation, e.Known(), e.Least()
-	return t, nil
+	t.s, t.Room, t.Partition, t.Need = s, room, placement.Of(room, s.Table.Partitions()), needOf(d)
+	e := t.cache.Get(room)
+	t.serves, t.known, t.least = serves, e.Known(), e.Least()
+	return nil
 }
 
 // settle reads the pin of a room that is known here. For another room, it claims the room or reads the claim
@@ -224,6 +223,8 @@ func (t *settling) claim(ctx context.Context, home capacity.Choice) pinstore.Res
 		op.If, op.Set, op.TTL = t.void, t.Need.Pin(pinstore.Pin{Incarnation: home.Incarnation(), Epoch: max(t.Stay.Epoch, t.least)}), t.cfg.PinTTL
 		if t.void.Incarnation == op.Set.Incarnation {
 			op.Set.Epoch = max(op.Set.Epoch, t.void.Epoch+1) // a new hosting
+		} else if t.void != (pinstore.Pin{}) {
+			op.Set = capacity.Replacing(op.Set)
 		}
 	}
 	isNew := home.Member != nil && t.Stay == (pinstore.Pin{})
@@ -283,6 +284,11 @@ func drained(m *cluster.Member) bool { return m.State == lease.Draining }
 func (r *Resolver) verdict(ctx context.Context, s *cluster.Snapshot, at lease.Incarnation) (liveness.Verdict, error) {
 	if v, known := r.liveness.Verdict(s, at, time.Now()); known {
 		return v, nil
+	}
+	if until, bounded := ctx.Deadline(); bounded {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithDeadline(ctx, until) // see storeclient.Until
+		defer cancel()
 	}
 	heartbeats, err := r.store.Store.Heartbeat(ctx, r.living(), r.liveness.TTL, []lease.Incarnation{at})
 	if err != nil {

@@ -26,7 +26,7 @@ type Config struct {
 
 	// Budget bounds the wait of Resolve and Host for the store. After it they answer from what this node knows,
 	// marked Degraded. It should be three round trips to the store or more: below that, Stats and the log say so.
-	// Give redisstore.Options the same. Default BudgetOf the agent's network: 150 ms (WAN 1 s).
+	// Give rueidisconn.Options the same. Default BudgetOf the agent's network: 150 ms (WAN 1 s).
 	Budget time.Duration
 
 	// Cost returns the units of load that a room costs its node, unless the demand has Units. Prefer and

@@ -65,7 +65,7 @@
 // with an [ErrSplit].
 //
 // The same can happen when a store loses confirmed data, as in a Redis failover: hosts restore lost pins, but
-// an earlier claim wins. Until its pin is restored, an older host has the smaller epoch. If a node has
+// an earlier claim for another node wins. Until its pin is restored, an older host has the smaller epoch. If a node has
 // claimed a room after the store lost its data but before the node learned of the loss, it withdraws the
 // claim. A host that reads the claim before that loses the room.
 //
@@ -81,10 +81,10 @@
 //
 // # Reading the code
 //
-// On the way to the store, resolve.go asks internal/pincache, and claim.go picks a node with
-// internal/capacity and claims the room. On the way back, learn.go calls the store via internal/storeclient,
-// caches the answer and publishes a move (moved.go), claim.go checks the node of the pin with
-// internal/liveness, and assignment.go completes the answer.
+// On the way to the store, resolve.go asks internal/pincache, flight.go joins callers for the same room,
+// and claim.go picks a node with internal/capacity and claims the room. On the way back, learn.go calls
+// the store via internal/storeclient, caches the answer and publishes a move (moved.go), claim.go checks
+// the node of the pin with internal/liveness, and assignment.go completes the answer.
 //
 // host.go, hosttable.go and serve.go hold the rooms served here. keep.go and confirm.go have the goroutine
 // that keeps them, and sweep.go has the goroutine that fails over the rooms of dead nodes. rooms.go has calls

@@ -11,6 +11,7 @@ import (
 
 	"github.com/roost-cluster/roost/cluster"
 	"github.com/roost-cluster/roost/cluster/affinity"
+	"github.com/roost-cluster/roost/cluster/affinity/redisconn/rueidisconn"
 	"github.com/roost-cluster/roost/cluster/affinity/redisstore"
 	"github.com/roost-cluster/roost/internal/redistest"
 	"github.com/roost-cluster/roost/lease"
@@ -192,7 +193,11 @@ func TestEndingsOnRedis(t *testing.T) {
 		}
 		t.Cleanup(func() { _ = agent.Close() })
 		<-agent.Ready()
-		store, err := redisstore.Open(t.Context(), redisstore.Options{URL: redistest.Patient(server.URL())})
+		redis, err := rueidisconn.Open(t.Context(), rueidisconn.Options{URL: redistest.Patient(server.URL())})
+		if err != nil {
+			t.Fatal(err)
+		}
+		store, err := redisstore.New(redis, redisstore.Options{})
 		if err != nil {
 			t.Fatal(err)
 		}

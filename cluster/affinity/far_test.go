@@ -11,6 +11,7 @@ import (
 
 	"github.com/roost-cluster/roost/cluster"
 	"github.com/roost-cluster/roost/cluster/affinity"
+	"github.com/roost-cluster/roost/cluster/affinity/redisconn/rueidisconn"
 	"github.com/roost-cluster/roost/cluster/affinity/redisstore"
 	"github.com/roost-cluster/roost/internal/redistest"
 )
@@ -35,7 +36,11 @@ func farFleet(t *testing.T, roundTrip, budget time.Duration, ids ...string) (roo
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { _ = agent.Close() })
-		store, err := redisstore.Open(context.Background(), redisstore.Options{URL: link.URL(server), Budget: budget})
+		redis, err := rueidisconn.Open(context.Background(), rueidisconn.Options{URL: link.URL(server), Budget: budget})
+		if err != nil {
+			t.Fatal(err)
+		}
+		store, err := redisstore.New(redis, redisstore.Options{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -117,6 +122,70 @@ func TestFarStore(t *testing.T) {
 			if j.degraded > 0 || j.took[len(j.took)*99/100] > max(50*ms, tt.roundTrip*5/2) {
 				t.Error("want no degraded join, and a p99 below 2.5 round trips")
 			}
+		})
+	}
+}
+
+// Two agents that are far from Redis join and host the same new rooms at the same time. Each room gets one host.
+func TestFarHosts(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
+	const ms = time.Millisecond
+	for _, roundTrip := range []time.Duration{200 * ms, 250 * ms} {
+		t.Run(roundTrip.String(), func(t *testing.T) {
+			if !*affinity.Long {
+				t.Parallel()
+			}
+			const count = 300
+			ids := []string{"a", "b"}
+			rooms := farFleet(t, roundTrip, affinity.BudgetOf(cluster.WAN), ids...)
+			hostings := make([][]*affinity.Hosting, count) // of a room, at either agent
+			var wait sync.WaitGroup
+			var mu sync.Mutex
+			degraded := 0
+			join := func(i int, at *affinity.Resolver) {
+				room := fmt.Sprint("room-", i)
+				a, err := at.Resolve(t.Context(), room, affinity.Demand{Size: 2})
+				if err != nil {
+					t.Errorf("%s: %v", room, err)
+					return
+				}
+				h, err := rooms[slices.Index(ids, string(a.Node))].Host(t.Context(), room, affinity.Demand{Size: 2})
+				mu.Lock()
+				defer mu.Unlock()
+				if a.Source == affinity.Degraded {
+					degraded++
+				}
+				if err == nil && !slices.Contains(hostings[i], h) {
+					hostings[i] = append(hostings[i], h)
+				}
+			}
+			for i := range count {
+				for _, at := range rooms {
+					wait.Go(func() { join(i, at) })
+				}
+				time.Sleep(5 * ms) // 400 joins a second
+			}
+			wait.Wait()
+			second := 0
+			for _, hs := range hostings {
+				if len(hs) > 1 {
+					second++
+				}
+			}
+			t.Logf("%d rooms: %d joins of %d degraded, %d rooms had a second host", count, degraded, 2*count, second)
+			if *affinity.Long && degraded+second > 0 { // on a machine with nothing else to do
+				t.Error("want no degraded join and no second host")
+			}
+			redistest.Eventually(t, "one host of each room", func() error {
+				for i, hs := range hostings {
+					if open := slices.DeleteFunc(slices.Clone(hs), lost); len(open) != 1 {
+						return fmt.Errorf("room-%d has %d hosts", i, len(open))
+					}
+				}
+				return nil
+			})
 		})
 	}
 }

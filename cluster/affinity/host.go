@@ -10,7 +10,6 @@ import (
 
 	"github.com/roost-cluster/roost/cluster"
 	"github.com/roost-cluster/roost/cluster/affinity/internal/capacity"
-	"github.com/roost-cluster/roost/cluster/affinity/internal/liveness"
 	"github.com/roost-cluster/roost/cluster/affinity/internal/storeclient"
 	"github.com/roost-cluster/roost/cluster/affinity/pinstore"
 	"github.com/roost-cluster/roost/lease"
@@ -114,7 +113,7 @@ func (r *Resolver) host(ctx context.Context, room string, d Demand) (_ *Hosting,
 	}
 	last := time.Now().Add(r.cfg.Budget)
 	for flight, until := &r.shared.host, last; ; {
-		got, err := r.ask(ctx, until, flight, room, d, true, func() (settled, bool) { return r.justLearned(room) })
+		got, err := r.ask(ctx, until, flight, room, d, true)
 		a = got.Assignment
 		if err != nil {
 			return nil, a, err
@@ -152,19 +151,6 @@ func (r *Resolver) known(a Assignment, n capacity.Need) capacity.Need {
 		return capacity.NeedIn(e.Pin).Joined(n)
 	}
 	return n
-}
-
-// justLearned answers from a pin of this node that Resolve has learned a moment ago, for example if one
-// request calls both. If the pin has changed since then, the hosting detects it at once: see open.
-func (r *Resolver) justLearned(room string) (got settled, ok bool) {
-	const moment = 200 * time.Millisecond
-	ends := r.hosts.endsOf(room).Load() // read before the entry, which is void after the end of a hosting
-	e, s := r.cache.Get(room), r.agent.Snapshot()
-	if e == nil || drained(s.Self) || r.cache.MayBeOlder(e.Pin.Epoch) || e.Fences != s.Stats.Fences ||
-		time.Since(e.Learned) > moment || !r.cache.IsFresh(e) || e.Pin.Incarnation != r.self() {
-		return got, false
-	}
-	return settled{r.assign(s, room, e.Pin, Pinned, liveness.Alive.Reason()), e.Generation, e.Fences, ends}, true
 }
 
 func (r *Resolver) open(a settled, n capacity.Need) (*Hosting, error) {

@@ -325,7 +325,7 @@ type taken struct {
 	wasSure   bool // the store had confirmed the room here in the present generation
 	sameOther bool // the store had the same pin of another node the last time
 	outdated  bool // the store has gone back to a copy of its data from before this hosting
-	anew      bool // the room ended or lived elsewhere in between, and was pinned here again
+	anew      bool // the room was released or moved in between, and was pinned here again
 }
 
 // take records an answer.
@@ -347,7 +347,7 @@ func (t *hostTable) take(h *Hosting, a answer, generation uint64) (is taken) {
 	}
 	h.otherEpoch = 0
 	is.outdated = h.pin.Epoch == 0 && a.older
-	is.anew = is.wasSure && a.res.Pin.Epoch > h.pin.Epoch && !a.took(h)
+	is.anew = is.wasSure && a.res.Pin.Epoch > h.pin.Epoch && !a.took(h) && capacity.Replaced(a.res.Pin)
 	if !is.outdated && !is.anew {
 		h.confirmed(a)
 	}
@@ -356,6 +356,9 @@ func (t *hostTable) take(h *Hosting, a answer, generation uint64) (is taken) {
 
 // confirmed records that the store has the pin of h. The caller must hold the table's lock.
 func (h *Hosting) confirmed(a answer) {
+	if a.res.Pin.Epoch != h.pin.Epoch {
+		h.written = time.Time{} // another caller has claimed the room, for another need
+	}
 	h.pin.Epoch, h.generation = a.res.Pin.Epoch, a.generation
 	if a.took(h) {
 		h.written, h.pin.Size, h.pin.Needs = a.asked, a.op.Set.Size, a.op.Set.Needs

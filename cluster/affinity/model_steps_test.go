@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/roost-cluster/roost/cluster/affinity/internal/capacity"
 	"github.com/roost-cluster/roost/cluster/affinity/internal/liveness"
 	"github.com/roost-cluster/roost/cluster/affinity/pinstore"
 	"github.com/roost-cluster/roost/lease"
@@ -26,6 +27,8 @@ const (
 	oneHeir      = "a pin is replaced once"
 	deadNoHeir   = "a host yields to no home that is dead"
 	readIsLost   = "a host that has read twice of another home that lives serves no longer"
+	endsForCause = "a hosting whose room is not released does not end as released"
+	endsWithRoom = "a hosting whose room is released ends"
 	fencedIsOut  = "a node that was fenced serves nothing of before"
 	homeRuns     = "at rest a room's home runs"
 	oneServes    = "at rest the home alone serves a room"
@@ -63,11 +66,20 @@ func (p *modelProcess) await() {
 		}
 		p.otherEpoch = op.foreign
 	}
+	p.w.endsWithout(op.hosted, strings.HasPrefix(op.what, "releases"))
 	if op.dead && yielded(op.hosted) {
 		p.w.breaks(deadNoHeir)
 	}
 	if op.did != nil {
 		op.did(op)
+	}
+}
+
+// endsWithout checks that a hosting has not ended as released without a release.
+func (w *modelWorld) endsWithout(h *Hosting, released bool) {
+	_, named := w.named[h]
+	if h != nil && !released && !named && errors.Is(h.Err(), ErrReleased) {
+		w.breaks(endsForCause)
 	}
 }
 
@@ -155,6 +167,11 @@ func (p *modelProcess) release() {
 	p.begin("releases", func(*modelOp) { _ = h.Release(context.Background()) })
 }
 
+// releaseByName has p release the room, wherever it lives.
+func (p *modelProcess) releaseByName() {
+	p.begin("releases by name", func(*modelOp) { _ = p.r.Release(context.Background(), modelRoom) })
+}
+
 // fence is what the agent does after a pause.
 func (p *modelProcess) fence() {
 	p.overdue = false
@@ -210,6 +227,10 @@ func (w *modelWorld) swap(a *modelAct) pinstore.Result {
 		op.If = before
 	case w.fault == comparesLives:
 		op.If.Epoch = 0
+	case w.fault == hidesHeirs:
+		op.Set.Needs = ""
+	case w.fault == allAreHeirs && op.Set.Number != 0:
+		op.Set = capacity.Replacing(op.Set)
 	}
 	res := w.store.do(op)
 	w.redis.swap(a.by.self, op, res)
@@ -243,6 +264,14 @@ func reads(op pinstore.Op) bool {
 
 func (w *modelWorld) check(a *modelAct, op pinstore.Op, before pinstore.Pin, res pinstore.Result) {
 	if !res.Done || reads(op) || (res.Pin.Incarnation == before.Incarnation && res.Pin.Epoch == before.Epoch) {
+		return
+	}
+	if op.Set.Released() {
+		if home := w.processOf(before.Incarnation); home != nil {
+			if h := home.r.hosts.get(modelRoom); h != nil {
+				w.named[h] = true
+			}
+		}
 		return
 	}
 	if res.Pin.Number != 0 {
@@ -346,6 +375,7 @@ func (w *modelWorld) actions() (all []modelAction) {
 		add(ticks, "a TTL passes", (*modelWorld).pass)
 	}
 	add(wipes, "the store loses its data", (*modelWorld).wipe)
+	add(jumps, "the clock of the store jumps ahead", (*modelWorld).jump)
 	add(copies, "the store copies its data", func(w *modelWorld) {
 		w.copy = w.store.earlier()
 		w.redis.save()
@@ -373,6 +403,19 @@ func (w *modelWorld) wipe() {
 	time.Sleep(time.Millisecond)
 	for _, p := range w.running() {
 		p.r.changed("")
+		p.forgets()
+	}
+}
+
+// jump lets all that the store has expire, and no process is notified. That takes time.
+func (w *modelWorld) jump() {
+	for h := range w.named {
+		w.named[h] = false // the store has lost the release
+	}
+	w.store = newModelStore()
+	w.redis.expire()
+	time.Sleep(time.Millisecond)
+	for _, p := range w.running() {
 		p.forgets()
 	}
 }
@@ -410,6 +453,8 @@ func hosts(l *modelLimits) *int       { return &l.hosts }
 func sweeps(l *modelLimits) *int      { return &l.sweeps }
 func refreshes(l *modelLimits) *int   { return &l.refreshes }
 func releases(l *modelLimits) *int    { return &l.releases }
+func byName(l *modelLimits) *int      { return &l.byName }
+func jumps(l *modelLimits) *int       { return &l.jumps }
 func crashes(l *modelLimits) *int     { return &l.crashes }
 func starts(l *modelLimits) *int      { return &l.starts }
 func pauses(l *modelLimits) *int      { return &l.pauses }
@@ -459,6 +504,7 @@ func (w *modelWorld) addCalls(p *modelProcess, add adder) {
 	add(resolves, fmt.Sprintf("%s resolves", name), func(w *modelWorld) { w.at[i].resolve() })
 	add(hosts, fmt.Sprintf("%s hosts", name), func(w *modelWorld) { w.at[i].host() })
 	add(sweeps, fmt.Sprintf("%s sweeps", name), func(w *modelWorld) { w.at[i].sweep() })
+	add(byName, fmt.Sprintf("%s releases by name", name), func(w *modelWorld) { w.at[i].releaseByName() })
 	if p.r.hosts.count() > 0 {
 		add(refreshes, fmt.Sprintf("%s refreshes", name), func(w *modelWorld) { w.at[i].refresh() })
 		add(releases, fmt.Sprintf("%s releases", name), func(w *modelWorld) { w.at[i].release() })
@@ -589,17 +635,24 @@ func (w *modelWorld) rest() string {
 		return w.broken
 	}
 	for _, h := range hosted {
+		w.endsWithout(h, false)
+		if h != nil && h.Err() == nil && w.named[h] {
+			return endsWithRoom
+		}
 		var to *NotOwnerError
 		if h != nil && errors.As(h.Err(), &to) && w.processOf(to.Owner.Incarnation) == nil {
 			return deadNoHeir
 		}
+	}
+	if w.broken != "" {
+		return w.broken
 	}
 	return w.wrongAtRest(all)
 }
 
 func (w *modelWorld) wrongAtRest(all []*modelProcess) string {
 	pin := w.store.pin()
-	if pin != (pinstore.Pin{}) && w.processOf(pin.Incarnation) == nil {
+	if pin.Number != 0 && w.processOf(pin.Incarnation) == nil {
 		return homeRuns
 	}
 	for _, p := range all {
@@ -651,7 +704,8 @@ func (p *modelProcess) key(b *strings.Builder) {
 	}
 	if h := p.r.hosts.get(modelRoom); h != nil {
 		generation := p.r.cache.Generation()
-		fmt.Fprint(b, "hosts", w.rank(h.pin.Epoch), w.rank(h.otherEpoch), h.written.IsZero(), generation-h.generation)
+		ends, named := w.named[h]
+		fmt.Fprint(b, "hosts", ends, named, w.rank(h.pin.Epoch), w.rank(h.otherEpoch), h.written.IsZero(), generation-h.generation)
 		if h.unheard.phase == p.r.hosts.phase(generation) {
 			fmt.Fprint(b, "unheard", min(h.unheard.times, silentAfter))
 		}

@@ -84,7 +84,7 @@ func exploreModel(t *testing.T, l modelLimits, f modelFault, hosted string, stat
 		}
 		for _, name := range []string{
 			oneHome, epochGrows, seenGrows, hostingGrows, homeStays, oneHeir, deadNoHeir, readIsLost, fencedIsOut,
-			homeRuns, oneServes, allAgree,
+			endsForCause, endsWithRoom, homeRuns, oneServes, allAgree,
 		} {
 			m.Invariants = append(m.Invariants, explore.Invariant[*modelState]{
 				Name: name, Holds: func(s *modelState) bool { return s.broken != name },
@@ -146,6 +146,10 @@ var modelWorlds = []struct {
 		"two returns to an earlier copy", "b", small,
 		modelLimits{nodes: 2, hosts: 1, resolves: 1, releases: 1, refreshes: 1, copies: 1, reverts: 2},
 	},
+	{"a jump of the store's clock", "b", small, modelLimits{nodes: 2, hosts: 1, resolves: 1, refreshes: 2, jumps: 1}},
+	{"releases by name", "b", small, modelLimits{nodes: 2, resolves: 1, refreshes: 1, byName: 1}},
+	{"a jump of the store's clock and a release by name", "b", medium, modelLimits{nodes: 2, resolves: 1, refreshes: 1, byName: 1, jumps: 1}},
+	{"a jump of the store's clock and a death", "b", large, modelLimits{nodes: 2, hosts: 1, sweeps: 1, crashes: 1, ticks: 1, jumps: 1}},
 	{"two losses of data and a death", "b", large, modelLimits{nodes: 2, hosts: 1, sweeps: 1, crashes: 1, ticks: 1, wipes: 2}},
 }
 
@@ -184,6 +188,8 @@ func TestRoomModelFaults(t *testing.T) {
 		{sameNumber, homeStays, "b", modelLimits{nodes: 2, sweeps: 1, late: 1, crashes: 1, starts: 1, confirmations: true}},
 		{noFence, fencedIsOut, "b", modelLimits{nodes: 2, sweeps: 1, pauses: 1, ticks: 1}},
 		{trustsCopies, hostingGrows, "b", modelLimits{nodes: 2, hosts: 2, releases: 1, cuts: 1, copies: 1, reverts: 1}},
+		{hidesHeirs, endsWithRoom, "b", modelLimits{nodes: 2, resolves: 1, byName: 1}},
+		{allAreHeirs, endsForCause, "b", modelLimits{nodes: 2, resolves: 1, jumps: 1}},
 		{believes, readIsLost, "b", modelLimits{nodes: 2, sweeps: 1, refreshes: 2, pauses: 1, ticks: 1}},
 	} {
 		t.Run(string(c.fault), func(t *testing.T) {

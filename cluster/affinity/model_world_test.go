@@ -39,6 +39,8 @@ const (
 	believes        modelFault = "a host does not believe a pin"
 	newComerProves  modelFault = "silence counts for a node that has just started"
 	yieldsToDead    modelFault = "a host takes a dead home for alive"
+	hidesHeirs      modelFault = "a pin does not say that it replaces another"
+	allAreHeirs     modelFault = "each pin says that it replaces another"
 	trustsCopies    modelFault = "a pin from a copy counts"
 )
 
@@ -47,9 +49,11 @@ type modelLimits struct {
 	nodes                                        int
 	resolves, hosts, sweeps, refreshes, releases int // calls, by any node
 	crashes, starts, pauses, cuts, deaf, outages int
+	byName                                       int  // releases of the room, wherever it lives
 	ticks                                        int  // TTLs that pass
 	lost, late, failed, wipes                    int  // answers, requests, calls; and losses of all data
 	copies, reverts                              int  // of the data, and returns to the last copy
+	jumps                                        int  // of the store's clock, ahead by hours
 	slow                                         int  // answers that are under way for a while
 	confirmations                                bool // ends of processes are confirmed
 }
@@ -76,6 +80,7 @@ type modelWorld struct {
 	homes  map[uint64]lease.Incarnation
 	heirs  map[pinstore.Pin]int
 	claims map[uint64]*modelOp // by the epoch that they got
+	named  map[*Hosting]bool   // hostings of the room when it was released by name; value: they have to end
 	broken string
 }
 
@@ -115,7 +120,8 @@ type modelSight struct {
 func newModelWorld(l modelLimits, f modelFault, redis *modelRedis) *modelWorld {
 	w := &modelWorld{
 		fault: f, left: l, nodes: l.nodes, redis: redis, store: newModelStore(), events: make(chan *modelCall),
-		homes: make(map[uint64]lease.Incarnation), heirs: make(map[pinstore.Pin]int), claims: make(map[uint64]*modelOp), direct: true,
+		homes: make(map[uint64]lease.Incarnation), heirs: make(map[pinstore.Pin]int), claims: make(map[uint64]*modelOp),
+		named: make(map[*Hosting]bool), direct: true,
 	}
 	for i := range w.nodes {
 		w.start(i).heartbeatSince(modelTTL)

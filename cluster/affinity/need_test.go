@@ -47,8 +47,12 @@ func TestNeed(t *testing.T) {
 		}
 		n, m := needOf(d), needOf(other)
 		p := n.Pin(pinstore.Pin{Epoch: 3})
-		if got := capacity.NeedIn(p); got != n {
+		heir := capacity.Replacing(p)
+		if got := capacity.NeedIn(p); got != n || capacity.NeedIn(heir) != n {
 			t.Fatalf("%+v is pinned as %d %q, which is %+v", n, p.Size, p.Needs, got)
+		}
+		if capacity.Replaced(p) || !capacity.Replaced(heir) {
+			t.Fatalf("%q says that it replaces a pin, or %q does not", p.Needs, heir.Needs)
 		}
 		if want := max(1, d.Streams()); r.cost(n) != want {
 			t.Errorf("%v costs %d, want %d", d, r.cost(n), want)
@@ -144,8 +148,9 @@ func TestDemandProblems(t *testing.T) {
 	for label := range longest.Require {
 		longest.Require[label] = strings.Repeat("\xff", 126)
 	}
-	if err := longest.Validate(); err != nil || len(needOf(longest).Pin(pinstore.Pin{}).Needs) > 8<<10 {
-		t.Errorf("%v; %d bytes", err, len(needOf(longest).Pin(pinstore.Pin{}).Needs))
+	pin := capacity.Replacing(needOf(longest).Pin(pinstore.Pin{}))
+	if err := longest.Validate(); err != nil || len(pin.Needs) > 8<<10 {
+		t.Errorf("%v; %d bytes", err, len(pin.Needs))
 	}
 }
 

@@ -174,6 +174,43 @@ func TestFailedOverWithClockBehind(t *testing.T) {
 	})
 }
 
+// The store's clock jumps ahead, or the store evicts pins: they are gone while their rooms run, and another node claims
+// the rooms before their hosts restore the pins. The hosts have the new pins for theirs, with what their rooms need.
+func TestPinsExpireEarly(t *testing.T) {
+	for name, told := range map[string]bool{"the hosts are notified": true, "the hosts learn of it from the claims": false} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				store := newReplaced()
+				f := newFleet(t, store, affinity.Config{}, "a", "b", "c")
+				hosted := make(map[*affinity.Hosting]uint64)
+				for _, room := range names(60) {
+					h := f.host("a", room, 2)
+					hosted[h] = h.Epoch()
+				}
+				time.Sleep(time.Minute)
+				store.failOver() // heartbeats expire, too
+				for h := range hosted {
+					owner := string(f.owner(h.Room()))
+					other := f.not(owner)
+					if told {
+						f.rooms[owner].Changed(h.Room())
+					}
+					f.rooms[other].Forget(h.Room())
+					f.resolve(other, h.Room(), 1)
+				}
+				time.Sleep(time.Minute)
+				after := pins(t, store)
+				for h, was := range hosted {
+					is := after[h.Room()]
+					if lost(h) || h.Epoch() <= was || is.Node != f.owner(h.Room()) || is.Epoch != h.Epoch() || is.Size != 2 {
+						t.Fatalf("%s: lost %v, %v; it had epoch %d and has %d; its pin: %v", h.Room(), lost(h), h.Err(), was, h.Epoch(), is)
+					}
+				}
+			})
+		})
+	}
+}
+
 // A fleet has restarted with its clocks an hour back: pins name later incarnations of its
 // nodes, which are dead. The nodes host these rooms again.
 func TestClockBack(t *testing.T) {

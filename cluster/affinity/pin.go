@@ -34,11 +34,10 @@ func (r *Resolver) Pin(ctx context.Context, room string, node lease.NodeID, d De
 	defer cancel()
 	var void pinstore.Pin // which the claim replaces
 	for range maxAttempts {
-		t, err := r.begin(room, d, false)
-		if err != nil {
+		t := settling{Resolver: r, void: void}
+		if err := t.begin(room, d, false); err != nil {
 			return Assignment{}, err
 		}
-		t.void = void
 		got, err := t.pin(ctx, node)
 		switch {
 		case err == nil:

@@ -14,6 +14,7 @@ import (
 	"github.com/roost-cluster/roost/cluster"
 	"github.com/roost-cluster/roost/cluster/affinity"
 	"github.com/roost-cluster/roost/cluster/affinity/pinstore"
+	"github.com/roost-cluster/roost/cluster/affinity/redisconn/rueidisconn"
 	"github.com/roost-cluster/roost/cluster/affinity/redisstore"
 	"github.com/roost-cluster/roost/internal/redistest"
 	"github.com/roost-cluster/roost/lease"
@@ -152,7 +153,11 @@ func TestPinOverRedis(t *testing.T) {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { _ = agent.Close() })
-		store, err := redisstore.Open(context.Background(), redisstore.Options{URL: server.URL()})
+		redis, err := rueidisconn.Open(context.Background(), rueidisconn.Options{URL: server.URL()})
+		if err != nil {
+			t.Fatal(err)
+		}
+		store, err := redisstore.New(redis, redisstore.Options{})
 		if err != nil {
 			t.Fatal(err)
 		}

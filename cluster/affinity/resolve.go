@@ -5,8 +5,6 @@ import (
 	"errors"
 	"time"
 
-	"golang.org/x/sync/singleflight"
-
 	"github.com/roost-cluster/roost/cluster/affinity/internal/liveness"
 	"github.com/roost-cluster/roost/placement"
 )
@@ -19,6 +17,9 @@ import (
 // that was known here is gone, and up to three more if the pin names a node that has just died. If the store
 // does not answer within Config.Budget, the assignment is Degraded: the last known node, or the node of the
 // hash.
+//
+// A call for a room that is not cached needs a goroutine for the time of the round trip, unless ctx cannot end,
+// as with context.WithoutCancel. Resolve returns within the budget in any case.
 //
 // It fails with ErrName, ErrDemand, ErrRequire, ErrNoCapacity, ErrChanged (after several concurrent changes),
 // ErrSettings, ErrClosed, ErrFenced, the errors of Agent.Place, or ctx.Err() if ctx ends before the budget is
@@ -53,10 +54,7 @@ func (r *Resolver) resolve(ctx context.Context, room string, d Demand) (Assignme
 	}
 	began := time.Now()
 	defer func() { r.counts.asked.Add(time.Since(began)) }()
-	got, err := r.ask(ctx, began.Add(r.cfg.Budget), &r.shared.resolve, room, d, false, func() (settled, bool) {
-		a, ok := r.cached(room) // another caller may have got an answer in the meantime
-		return settled{Assignment: a}, ok
-	})
+	got, err := r.ask(ctx, began.Add(r.cfg.Budget), &r.shared.resolve, room, d, false)
 	return got.Assignment, err
 }
 
@@ -76,51 +74,4 @@ func (r *Resolver) cached(room string) (Assignment, bool) {
 		Room: room, Partition: placement.Of(room, s.Table.Partitions()), Incarnation: e.Pin.Incarnation, Epoch: e.Pin.Epoch,
 		Source: Cached, Reason: "already pinned, from the cache", Member: node,
 	}, true
-}
-
-// settled is an answer of the store, and counts from before the store was asked, because the answer proves
-// nothing about a later loss or fence. A caller may get it later.
-type settled struct {
-	Assignment
-	generation uint64 // of the pin cache
-	fences     uint64 // of the agent
-	ends       uint64 // of hostings here: see hostTable.endsOf
-}
-
-// ask settles a room with the store until the given time, unless the shortcut has an answer. Concurrent
-// callers for the same room in the same flight share the answer. serves is set if they are about to serve the
-// room here.
-func (r *Resolver) ask(
-	ctx context.Context,
-	until time.Time,
-	flight *singleflight.Group,
-	room string,
-	d Demand,
-	serves bool,
-	shortcut func() (settled, bool),
-) (settled, error) {
-	answer := flight.DoChan(room, func() (any, error) {
-		if got, ok := shortcut(); ok {
-			return got, nil
-		}
-		before := settled{generation: r.cache.Generation(), fences: r.agent.Snapshot().Stats.Fences, ends: r.hosts.endsOf(room).Load()}
-		bounded, cancel := context.WithDeadline(context.WithoutCancel(ctx), until) // otherwise a caller who gives up would look like a store that does not answer
-		defer cancel()
-		t, err := r.begin(room, d, serves)
-		if err != nil {
-			return before, err
-		}
-		got, err := t.settle(bounded)
-		if err == nil {
-			r.counts.add(got.source)
-			before.Assignment = r.assign(t.s, room, got.pin, got.source, got.reason)
-		}
-		return before, err
-	})
-	select {
-	case got := <-answer:
-		return got.Val.(settled), got.Err
-	case <-ctx.Done():
-		return settled{}, ctx.Err()
-	}
 }

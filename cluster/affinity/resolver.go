@@ -20,7 +20,6 @@ import (
 	"github.com/roost-cluster/roost/internal/logqueue"
 	"github.com/roost-cluster/roost/lease"
 	"github.com/roost-cluster/roost/placement"
-	"golang.org/x/sync/singleflight"
 )
 
 // Resolver knows where rooms live, keeps the pins of the rooms that are hosted here, and gives the rooms of
@@ -42,8 +41,8 @@ type Resolver struct {
 	met      met
 	hosts    hostTable
 	shared   struct { // shared by concurrent callers
-		resolve, host singleflight.Group // Host must not be answered from the cache
-		again         singleflight.Group // another try of Host, which has less time
+		resolve, host flights // Host must not be answered from the cache
+		again         flights // another try of Host, which has less time
 		looks         looks
 	}
 	feeds struct {
@@ -261,6 +260,10 @@ type Stats struct {
 	// client. It is empty if the store answers.
 	StoreProblem string `json:"store_problem,omitempty"`
 
+	// StoreUnnotified is why the store does not notify this node of changes at once, if it has a Notified method.
+	// Then lookups ask the store again after a second, and a host may need 5 s to see that its room has moved.
+	StoreUnnotified string `json:"store_unnotified,omitempty"`
+
 	// StoreRoundTrip is how long the store takes to answer a heartbeat: the shortest time of the latest three
 	// heartbeats, 0 before the third. If it is above a third of StoreBudget, which is Config.Budget, joins may be
 	// Degraded although the store answers.
@@ -348,6 +351,11 @@ func (r *Resolver) Stats() Stats {
 	}
 	if at, ok := r.store.Store.(fmt.Stringer); ok {
 		s.Store = at.String()
+	}
+	if notifier, ok := r.store.Store.(interface{ Notified() error }); ok {
+		if err := notifier.Notified(); err != nil {
+			s.StoreUnnotified = err.Error()
+		}
 	}
 	store := r.store.Stats()
 	s.StoreCalls, s.StoreTime, s.StoreWithin, s.StoreErrors = store.Took.Calls, store.Took.Took, store.Took.Within, store.Errors

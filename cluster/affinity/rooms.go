@@ -287,7 +287,7 @@ func (r *Resolver) move(
 	defer cancel()
 	const why = "moved on request"
 	res := r.swap(bounded, s, pinstore.Op{
-		Partition: q.Partition, Room: q.Room, If: pin, Set: q.Need.Pin(pinstore.Pin{Incarnation: incarnationOf(to)}), TTL: r.cfg.PinTTL,
+		Partition: q.Partition, Room: q.Room, If: pin, Set: capacity.Replacing(q.Need.Pin(pinstore.Pin{Incarnation: incarnationOf(to)})), TTL: r.cfg.PinTTL,
 	}, why)
 	if res.Err != nil {
 		r.reserved.Failed(reserved, res.Err)

@@ -276,7 +276,7 @@ func (w *sweep) failOverChunk(ctx context.Context, s *cluster.Snapshot, orphans 
 		}
 		ops = append(ops, pinstore.Op{
 			Partition: e.Partition, Room: e.Room, If: e.Pin,
-			Set: needs[i].Pin(pinstore.Pin{Incarnation: home.Incarnation(), Epoch: w.cache.Least(e.Room)}), TTL: w.cfg.PinTTL,
+			Set: capacity.Replacing(needs[i].Pin(pinstore.Pin{Incarnation: home.Incarnation(), Epoch: w.cache.Least(e.Room)})), TTL: w.cfg.PinTTL,
 		})
 		reserved = append(reserved, res)
 	}

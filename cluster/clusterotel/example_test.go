@@ -40,7 +40,7 @@ func ExampleNew() {
 	<-agent.Ready()
 
 	tracing := clusterotel.New(clusterotel.Options{})
-	store := pinstore.NewMemory() // or redisstore.Open
+	store := pinstore.NewMemory() // or redisstore.New
 	rooms, err := affinity.Start(agent, tracing.Store(store), affinity.Config{
 		Tracer: tracing,
 		Log:    slog.New(slog.DiscardHandler),

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/roost-cluster/roost/cluster/affinity/presence"
+	"github.com/roost-cluster/roost/cluster/affinity/redisconn/rueidisconn"
 	"github.com/roost-cluster/roost/cluster/affinity/redisstore"
 	"github.com/roost-cluster/roost/placement"
 )
@@ -77,7 +78,11 @@ func open(ctx context.Context, url string) (presence.Store, func(), error) {
 	if url == "" {
 		return presence.NewMemory(), func() {}, nil
 	}
-	store, err := redisstore.Open(ctx, redisstore.Options{URL: url, Prefix: "roost-example:"})
+	redis, err := rueidisconn.Open(ctx, rueidisconn.Options{URL: url})
+	if err != nil {
+		return nil, nil, err
+	}
+	store, err := redisstore.New(redis, redisstore.Options{Prefix: "roost-example:"})
 	if err != nil {
 		return nil, nil, err
 	}

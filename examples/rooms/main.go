@@ -19,6 +19,7 @@ import (
 	"github.com/roost-cluster/roost/cluster/affinity"
 	"github.com/roost-cluster/roost/cluster/affinity/pinstore"
 	"github.com/roost-cluster/roost/cluster/affinity/reconnect"
+	"github.com/roost-cluster/roost/cluster/affinity/redisconn/rueidisconn"
 	"github.com/roost-cluster/roost/cluster/affinity/redisstore"
 	"github.com/roost-cluster/roost/lease"
 )
@@ -30,9 +31,10 @@ func main() {
 	ctx := context.Background()
 	var store pinstore.Store = pinstore.NewMemory()
 	if *url != "" {
-		redis, err := redisstore.Open(ctx, redisstore.Options{URL: *url, Prefix: "roost-example:"})
+		redis, err := rueidisconn.Open(ctx, rueidisconn.Options{URL: *url})
 		check(err)
-		store = redis
+		store, err = redisstore.New(redis, redisstore.Options{Prefix: "roost-example:"})
+		check(err)
 	}
 	// a, b and c are media servers. The door is a node that hosts nothing, which clients ask first.
 	agents := make(map[lease.NodeID]*cluster.Agent)

@@ -12,6 +12,7 @@ import (
 	"github.com/roost-cluster/roost/cluster/affinity"
 	"github.com/roost-cluster/roost/cluster/affinity/evacuate"
 	"github.com/roost-cluster/roost/cluster/affinity/reconnect"
+	"github.com/roost-cluster/roost/cluster/affinity/redisconn/rueidisconn"
 	"github.com/roost-cluster/roost/cluster/affinity/redisstore"
 	"github.com/roost-cluster/roost/cluster/affinity/signalling"
 )
@@ -37,9 +38,13 @@ type hosting struct {
 }
 
 // joinFleet starts the agent of a node, which then directs clients to their rooms.
-func joinFleet(ctx context.Context, cfg cluster.Config, redis string, mux *http.ServeMux) (*fleet, error) {
+func joinFleet(ctx context.Context, cfg cluster.Config, url string, mux *http.ServeMux) (*fleet, error) {
 	cfg.Cluster = "roost-sfu" // another fleet may use the same Redis
-	store, err := redisstore.Open(ctx, redisstore.Options{URL: redis, Prefix: "roost-sfu:"})
+	redis, err := rueidisconn.Open(ctx, rueidisconn.Options{URL: url})
+	if err != nil {
+		return nil, err
+	}
+	store, err := redisstore.New(redis, redisstore.Options{Prefix: "roost-sfu:"})
 	if err != nil {
 		return nil, err
 	}

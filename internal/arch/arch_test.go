@@ -99,9 +99,12 @@ var house = []struct {
 		[]string{"cluster/affinity", "cluster/affinity/reconnect", "internal/sse"},
 		"it answers by the resolver, as any program can",
 	},
+	{"cluster/affinity/redisconn", nil, "it says what a client of Redis must do, and knows none"},
+	{"cluster/affinity/redisconn/rueidisconn", []string{"cluster/affinity/redisconn"}, "it connects, and knows nothing of what is stored"},
+	{"cluster/affinity/redisconn/goredisconn", []string{"cluster/affinity/redisconn"}, "it connects, and knows nothing of what is stored"},
 	{
 		"cluster/affinity/redisstore",
-		[]string{"lease", "placement", "cluster/affinity/pinstore", "cluster/affinity/presence", "internal/roomname"},
+		[]string{"lease", "placement", "cluster/affinity/pinstore", "cluster/affinity/presence", "cluster/affinity/redisconn", "internal/roomname"},
 		"it implements the two stores and nothing above them",
 	},
 	{
@@ -239,6 +242,12 @@ var bans = []struct {
 		why:        "a program that only keeps pins, or is a routing client, compiles no agent",
 	},
 	{
+		in:         []string{"cluster/affinity/redisstore"},
+		not:        []string{redis + "/..."},
+		transitive: true,
+		why:        "a program compiles only the client of Redis that it imports",
+	},
+	{
 		in:     []string{"cmd/roost/..."},
 		except: []string{"cmd/roost/internal/store"},
 		not:    []string{module + "cluster/affinity/redisstore"},
@@ -342,6 +351,7 @@ func TestRulesBite(t *testing.T) {
 		{"cluster/affinity/reconnect", "imports", "./cluster/affinity", "must not compile the agent"},
 		{"cluster/affinity", "imports", "./cluster/affinity/redisstore ./cluster/affinity/presence", "any store"},
 		{"cluster/affinity/redisstore", "imports", "./cluster/affinity ./cluster", "two stores"},
+		{"cluster/affinity/redisstore", "pulls in", redis + "/rueidis/internal/cmds " + redis + "/go-redis/v9", "only the client"},
 		{"internal/gossip", "imports", "./placement", "not ownership"},
 		{"internal/node", "imports", "./internal/gossip", "does the I/O"},
 		{"internal/sim", "imports", "./cluster", "nothing of the agent"},

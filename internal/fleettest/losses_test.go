@@ -10,7 +10,7 @@ import (
 	"github.com/roost-cluster/roost/internal/redistest"
 )
 
-var whole = flag.Bool("long", false, "100,000 rooms in TestFlushedRooms, and all rows of TestOutages; takes minutes")
+var whole = flag.Bool("long", false, "100,000 rooms in TestFlushedRooms, all rows of TestOutages, and seven minutes in TestRedisAway; takes ten minutes")
 
 // Redis loses all data of a node that hosts many rooms, while clients join these rooms at a
 // node that knows none of them. No room loses its home, however long it takes to restore

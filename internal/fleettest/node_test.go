@@ -13,6 +13,7 @@ import (
 	"github.com/roost-cluster/roost/cluster"
 	"github.com/roost-cluster/roost/cluster/affinity"
 	"github.com/roost-cluster/roost/cluster/affinity/pinstore"
+	"github.com/roost-cluster/roost/cluster/affinity/redisconn/rueidisconn"
 	"github.com/roost-cluster/roost/cluster/affinity/redisstore"
 	"github.com/roost-cluster/roost/lease"
 	"github.com/roost-cluster/roost/placement"
@@ -71,7 +72,11 @@ func startNode(ctx context.Context, s setup) (*node, error) {
 		return nil, err
 	}
 	n := &node{agent: agent}
-	redis, err := redisstore.Open(ctx, redisstore.Options{URL: s.URL, Prefix: s.Prefix})
+	conn, err := rueidisconn.Open(ctx, rueidisconn.Options{URL: s.URL})
+	if err != nil {
+		return nil, errors.Join(err, agent.Close())
+	}
+	redis, err := redisstore.New(conn, redisstore.Options{Prefix: s.Prefix})
 	if err != nil {
 		return nil, errors.Join(err, agent.Close())
 	}

@@ -14,7 +14,8 @@ import (
 const Precision = 100 * time.Millisecond
 
 // Start starts a replacement for the Redis that agents share, which runs until stop or the end of this
-// process. It returns its URL. The replacement is miniredis, which does not notify clients of changes.
+// process. It returns its URL. The replacement is miniredis, which cannot send messages over a
+// connection for commands (RESP3).
 func Start() (url string, stop func(), err error) {
 	server := miniredis.NewMiniRedis()
 	if err := server.StartAddr("127.0.0.1:0"); err != nil {
@@ -23,7 +24,7 @@ func Start() (url string, stop func(), err error) {
 	done := make(chan struct{})
 	var wait sync.WaitGroup
 	wait.Go(func() { age(server, done) })
-	return "redis://" + server.Addr() + "?client_cache=0", func() {
+	return "redis://" + server.Addr() + "?protocol=2", func() {
 		close(done)
 		wait.Wait()
 		server.Close()

@@ -27,12 +27,12 @@ func (s *Store) Agree(ctx context.Context, self lease.Incarnation, ttl time.Dura
 	if ttl > 0 {
 		ttl = max(ttl, time.Millisecond)
 	}
-	values := append(slices.Clone(settings.Values), pinstore.Setting{Name: "prefix", Value: s.opt.Prefix})
+	values := append(slices.Clone(settings.Values), pinstore.Setting{Name: "prefix", Value: s.prefix})
 	if slices.ContainsFunc(values, unwritable) {
 		return pinstore.Agreed{}, storeError(fmt.Sprintf("settings of cluster %.80q", settings.Cluster), errSetting)
 	}
 	name := []pinstore.Setting{{Name: "cluster", Value: strconv.QuoteToASCII(settings.Cluster)}}
-	named, err := s.state(ctx, statement{s.keys.cluster(), self, ttl, settings.Since, true, name})
+	named, err := s.state(ctx, statement{(keys{prefix: s.prefix}).cluster(), self, ttl, settings.Since, true, name})
 	if ttl > 0 && (err != nil || len(named.Differ) > 0) {
 		return named, err
 	}
@@ -69,11 +69,7 @@ func (s *Store) state(ctx context.Context, st statement) (pinstore.Agreed, error
 	for _, own := range st.values {
 		args = append(args, own.Name, own.Value)
 	}
-	answers, err := s.runPlain(ctx, s.agree, call{st.keys, args})
-	if err != nil {
-		return pinstore.Agreed{}, storeError(what, err)
-	}
-	words, err := answers[0].AsStrSlice()
+	words, err := s.agree.run(ctx, s.conn, call{st.keys, args})[0].Texts()
 	if err != nil {
 		return pinstore.Agreed{}, storeError(what, err)
 	}

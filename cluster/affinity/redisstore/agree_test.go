@@ -20,7 +20,7 @@ func stating(cluster string) pinstore.Settings {
 // Stores with different prefixes look at the same keys, which expire, for any name of a cluster.
 func TestFingerprint(t *testing.T) {
 	server := redistest.Start(t)
-	a, b := ready(t, Options{URL: server.URL(), Prefix: "p:"}), ready(t, Options{URL: server.URL(), Prefix: "q:"})
+	a, b := ready(t, redisAt{URL: server.URL(), Prefix: "p:"}), ready(t, redisAt{URL: server.URL(), Prefix: "q:"})
 	for cluster, tag := range map[string]string{"prod": "{prod}", "17": "{17}", "a}b {c%\n": "{a%7Db%20%7Bc%25%0A}", "ü": "{%C3%BC}"} {
 		settings := stating(cluster)
 		server.ResetStats()
@@ -59,7 +59,7 @@ func TestFingerprint(t *testing.T) {
 func TestTwoClusters(t *testing.T) {
 	server := redistest.Start(t)
 	for _, prefix := range []string{DefaultPrefix, "p:"} {
-		prod, staging := ready(t, Options{URL: server.URL(), Prefix: prefix}), ready(t, Options{URL: server.URL(), Prefix: prefix})
+		prod, staging := ready(t, redisAt{URL: server.URL(), Prefix: prefix}), ready(t, redisAt{URL: server.URL(), Prefix: prefix})
 		var since int64
 		state := func(s *Store, at lease.Incarnation, ttl time.Duration, cluster string, since int64) pinstore.Agreed {
 			t.Helper()
@@ -98,7 +98,7 @@ func TestTwoClusters(t *testing.T) {
 		}
 		refused(state(staging, node("n", 2), time.Minute, "staging", late.Since), "staging", "prod", node("n", 1))
 
-		if got := state(ready(t, Options{URL: server.URL(), Prefix: prefix + "s:"}), node("n", 2), time.Minute, "third", 0); len(got.Differ) > 0 {
+		if got := state(ready(t, redisAt{URL: server.URL(), Prefix: prefix + "s:"}), node("n", 2), time.Minute, "third", 0); len(got.Differ) > 0 {
 			t.Fatalf("under another prefix: %+v", got)
 		}
 		state(prod, node("n", 1), 0, "prod", 0)

@@ -27,41 +27,39 @@ func (r *rotating) get(context.Context) (username, password string, err error) {
 
 // A store asks for credentials at each connection, so it needs no restart when they change.
 func TestCredentials(t *testing.T) {
-	for _, query := range []string{"", "?client_cache=0"} {
-		server := redistest.Start(t)
-		server.Do("ACL", "SETUSER", "roost", "on", ">one", "~*", "+@all")
-		var has rotating
-		has.set("one", nil)
-		s := ready(t, Options{URL: "redis://nobody:" + secret + "@" + server.Addr() + query, Credentials: has.get})
-		works(t, s)
+	server := redistest.Start(t)
+	server.Do("ACL", "SETUSER", "roost", "on", ">one", "~*", "&*", "+@all")
+	var has rotating
+	has.set("one", nil)
+	s := ready(t, redisAt{URL: "redis://nobody:" + secret + "@" + server.Addr(), Credentials: has.get})
+	works(t, s)
 
-		server.Do("ACL", "SETUSER", "roost", "resetpass", ">two")
-		works(t, s) // connections that are open stay
-		server.Do("CLIENT", "KILL", "TYPE", "normal")
-		fails(t, s, "WRONGPASS")
-		has.set("", errors.New("no token"))
-		fails(t, s, "no token")
-		has.set("two", nil)
-		works(t, s)
-	}
+	server.Do("ACL", "SETUSER", "roost", "resetpass", ">two")
+	works(t, s) // connections that are open stay
+	server.Do("CLIENT", "KILL", "TYPE", "pubsub")
+	fails(t, s, "WRONGPASS")
+	has.set("", errors.New("no token"))
+	fails(t, s, "no token")
+	has.set("two", nil)
+	works(t, s)
 }
 
 // Sentinels do not get the credentials of the servers behind them.
 func TestCredentialsAreNotForSentinels(t *testing.T) {
 	sentinel := redistest.StartSentinel(t)
 	for _, server := range sentinel.Servers() {
-		server.Do("ACL", "SETUSER", "roost", "on", ">one", "~*", "+@all")
+		server.Do("ACL", "SETUSER", "roost", "on", ">one", "~*", "&*", "+@all")
 	}
 	var has rotating
 	has.set("one", nil)
-	works(t, ready(t, Options{URL: sentinel.URL(), Credentials: has.get}))
+	works(t, ready(t, redisAt{URL: sentinel.URL(), Credentials: has.get}))
 }
 
 // Close does not wait for credentials that do not come.
 func TestCloseEndsTheWaitForCredentials(t *testing.T) {
 	server := redistest.Start(t)
 	asked := make(chan struct{}, 1)
-	s := open(t, Options{URL: server.URL(), Credentials: func(ctx context.Context) (string, string, error) {
+	s := open(t, redisAt{URL: server.URL(), Credentials: func(ctx context.Context) (string, string, error) {
 		asked <- struct{}{}
 		<-ctx.Done()
 		return "", "", ctx.Err()

@@ -10,6 +10,7 @@ import (
 	"github.com/roost-cluster/roost/cluster"
 	"github.com/roost-cluster/roost/cluster/affinity"
 	"github.com/roost-cluster/roost/cluster/affinity/pinstore"
+	"github.com/roost-cluster/roost/cluster/affinity/redisconn/rueidisconn"
 	"github.com/roost-cluster/roost/cluster/affinity/redisstore"
 	"github.com/roost-cluster/roost/lease"
 )
@@ -18,8 +19,13 @@ func Example() {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
 	// No server listens there. Open succeeds nevertheless.
-	opt := redisstore.Options{URL: "redis://roost:secret@127.0.0.1:1/0"}
-	store, err := redisstore.Open(ctx, opt)
+	opt := rueidisconn.Options{URL: "redis://roost:secret@127.0.0.1:1/0"}
+	redis, err := rueidisconn.Open(ctx, opt)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	store, err := redisstore.New(redis, redisstore.Options{})
 	if err != nil {
 		fmt.Println(err)
 		return
@@ -37,7 +43,7 @@ func Example() {
 	// Output:
 	// pinned: false
 	// Redis does not answer: true
-	// redis://roost:xxxxx@127.0.0.1:1/0 prefix roost:
+	// redis://roost:xxxxx@127.0.0.1:1/0
 }
 
 // Rooms that are pinned in Redis, to nodes that have headroom.
@@ -47,7 +53,11 @@ func Example_rooms() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	store, err := redisstore.Open(ctx, redisstore.Options{URL: "redis://10.0.0.9:6379", Prefix: "calls:"})
+	redis, err := rueidisconn.Open(ctx, rueidisconn.Options{URL: "redis://10.0.0.9:6379"})
+	if err != nil {
+		log.Fatal(err)
+	}
+	store, err := redisstore.New(redis, redisstore.Options{Prefix: "calls:"})
 	if err != nil {
 		log.Fatal(err)
 	}

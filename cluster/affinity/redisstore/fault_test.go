@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -111,7 +112,7 @@ func works(t *testing.T, s *Store) {
 func TestDownAtOpen(t *testing.T) {
 	server := redistest.Start(t)
 	server.Kill()
-	s := open(t, Options{URL: server.URL()})
+	s := open(t, redisAt{URL: server.URL()})
 	fails(t, s, "connection refused")
 	start := time.Now()
 	for range 100 {
@@ -130,7 +131,7 @@ func TestSlowToReach(t *testing.T) {
 	long(t)
 	server := redistest.StartTLS(t)
 	link := redistest.Proxy(t, server.Addr())
-	s := ready(t, Options{URL: link.URL(server), TLS: server.TLSConfig()})
+	s := ready(t, redisAt{URL: link.URL(server), TLS: server.TLSConfig()})
 	works(t, s)
 	link.Cut()
 	fails(t, s, "")
@@ -177,11 +178,10 @@ func TestCloseWhileHanging(t *testing.T) {
 	server.Pause()
 	defer server.Resume()
 	var late *Store
-	err := within(budget, func(ctx context.Context) (err error) {
-		late, err = Open(ctx, Options{URL: server.URL()})
-		return err
-	})
-	if err != nil {
+	if err := within(budget, func(ctx context.Context) error {
+		late = openIn(ctx, t, redisAt{URL: server.URL()})
+		return nil
+	}); err != nil {
 		t.Fatal(err)
 	}
 	fails(t, s, "deadline exceeded")
@@ -204,10 +204,7 @@ func TestCloseDuringCalls(t *testing.T) {
 	for range 20 {
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel() // Open returns while it still connects
-		s, err := Open(ctx, Options{URL: server.URL()})
-		if err != nil {
-			t.Fatal(err)
-		}
+		s := openIn(ctx, t, redisAt{URL: server.URL()})
 		var wg sync.WaitGroup
 		for range 4 {
 			wg.Go(func() {
@@ -230,7 +227,7 @@ func TestLoading(t *testing.T) {
 	works(t, s)
 	finish := server.RestartLoading()
 	fails(t, s, "LOADING")
-	late := open(t, Options{URL: server.URL()})
+	late := open(t, redisAt{URL: server.URL()})
 	fails(t, late, "LOADING")
 	finish()
 	works(t, s)
@@ -301,7 +298,7 @@ func TestFull(t *testing.T) {
 	}
 	server.Full(false)
 	works(t, s)
-	if found := server.Do("ZRANGE", s.keys.rooms(17, "m|1"), "0", "-1"); found != "" {
+	if found := server.Do("ZRANGE", names(s).rooms(17, "m|1"), "0", "-1"); found != "" {
 		t.Errorf("rooms of the node that got none: %q", found)
 	}
 }
@@ -322,11 +319,14 @@ func TestScriptsFlushed(t *testing.T) {
 // After a lost connection no answer passes for fresh.
 func TestNotifiesOfLoss(t *testing.T) {
 	server := redistest.Start(t)
-	s, other := ready(t, Options{URL: server.URL()}), ready(t, Options{URL: server.URL()})
+	s, other := ready(t, redisAt{URL: server.URL()}), ready(t, redisAt{URL: server.URL()})
 	notified := listen(s)
 	for name, lost := range map[string]func(){
-		"connection killed": func() { server.Do("CLIENT", "KILL", "TYPE", "normal") },
-		"data flushed":      func() { server.Do("FLUSHALL") },
+		"connection killed": func() { server.Do("CLIENT", "KILL", "TYPE", "pubsub") },
+		"data flushed": func() { // the next heartbeat finds it
+			server.Do("FLUSHALL")
+			_, _ = s.Heartbeat(t.Context(), node("n", 1), time.Hour, nil)
+		},
 		"restart": func() {
 			server.Kill()
 			redistest.Eventually(t, "notice while the server is down", func() error { return notified.have("") })
@@ -335,11 +335,20 @@ func TestNotifiesOfLoss(t *testing.T) {
 	} {
 		room := fmt.Sprint("room ", name)
 		redistest.Eventually(t, "claim", func() error { return try(s, first(room, node("n", 1))) })
+		redistest.Eventually(t, "heartbeat", func() error {
+			_, err := s.Heartbeat(t.Context(), node("n", 1), time.Hour, nil)
+			return err
+		})
 		notified.reset()
 		lost()
 		redistest.Eventually(t, name, func() error { return notified.have("") })
 		redistest.Eventually(t, "claim", func() error { return try(other, first(room, node("n", 1))) })
-		redistest.Eventually(t, "read", func() error { return try(s, read(room)) })
+		redistest.Eventually(t, "a fresh answer", func() error {
+			if r := s.Swap(t.Context(), read(room))[0]; r.Fresh != maxFresh {
+				return fmt.Errorf("it is fresh for %v (%w)", r.Fresh, errors.Join(r.Err, s.Notified()))
+			}
+			return nil
+		})
 		notified.reset()
 		swap(t, other, pinstore.Op{
 			Partition: 17,
@@ -352,10 +361,48 @@ func TestNotifiesOfLoss(t *testing.T) {
 	}
 }
 
+// Notifications do not depend on how many keys Redis tracks for its clients (tracking-table-max-keys).
+func TestNotifiesOfManyRooms(t *testing.T) {
+	const rooms, most = 3000, 1000
+	server := redistest.Start(t, "--tracking-table-max-keys", strconv.Itoa(most))
+	reader, mover := ready(t, redisAt{URL: server.URL()}), ready(t, redisAt{URL: server.URL()})
+	notified := listen(reader)
+	claims, moves := make([]pinstore.Op, rooms), make([]pinstore.Op, rooms)
+	for i := range claims {
+		claims[i] = first(fmt.Sprint("room ", i), node("n", 1))
+		claims[i].Partition = placement.Partition(i % 50)
+	}
+	for i, r := range reader.Swap(t.Context(), claims...) {
+		if r.Err != nil || r.Fresh != maxFresh {
+			t.Fatal(r)
+		}
+		moves[i] = claims[i]
+		moves[i].If, moves[i].Set = r.Pin, pinstore.Pin{Incarnation: node("m", 1)}
+	}
+	for _, r := range mover.Swap(t.Context(), moves...) {
+		if r.Err != nil || !r.Done {
+			t.Fatal(r)
+		}
+	}
+	redistest.Eventually(t, "all moves", func() error {
+		missing := make(map[string]bool)
+		for _, op := range moves {
+			missing[op.Room] = true
+		}
+		for _, room := range notified.all() {
+			delete(missing, room)
+		}
+		if len(missing) > 0 {
+			return fmt.Errorf("%d of %d rooms are missing", len(missing), rooms)
+		}
+		return nil
+	})
+}
+
 // An instance is not notified of its own changes.
 func TestNoEcho(t *testing.T) {
 	server := redistest.Start(t)
-	s, other := ready(t, Options{URL: server.URL()}), ready(t, Options{URL: server.URL()})
+	s, other := ready(t, redisAt{URL: server.URL()}), ready(t, redisAt{URL: server.URL()})
 	notified := listen(s)
 	for i := range 20 {
 		room := fmt.Sprint("room ", i)
@@ -375,8 +422,13 @@ func TestNoEcho(t *testing.T) {
 
 func TestFreshAsLongAsThePin(t *testing.T) {
 	server := redistest.Start(t)
-	for query, most := range map[string]time.Duration{"": maxFresh, "?client_cache=0": untrackedFresh} {
-		s := ready(t, Options{URL: server.URL() + query})
+	for query, most := range map[string]time.Duration{"": maxFresh, " without messages": unnotifiedFresh} {
+		s := ready(t, redisAt{URL: server.URL()})
+		if query != "" {
+			s.quit()
+			s.tasks.Wait()
+			s.news.lose(errLost)
+		}
 		op := first("brief"+query, node("n", 1))
 		op.TTL = 500 * time.Millisecond
 		for _, op := range []pinstore.Op{op, read(op.Room)} {

@@ -2,14 +2,18 @@ package redisstore
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strconv"
+	"sync"
 	"time"
 
 	"github.com/roost-cluster/roost/lease"
 )
 
-// Heartbeat implements pinstore.Store. It takes one command.
+// Heartbeat implements pinstore.Store. It takes one command. If the server does not know the previous heartbeat of
+// self although it must still last, the server has lost data, and the users are notified. That finds losses
+// without a lost connection: FLUSHALL, or a failover behind a proxy.
 func (s *Store) Heartbeat(ctx context.Context, self lease.Incarnation, ttl time.Duration, ask []lease.Incarnation) ([]bool, error) {
 	what := fmt.Sprintf("heartbeat of %.80q", self.String())
 	if err := checkIncarnation(self); err != nil {
@@ -23,20 +27,47 @@ func (s *Store) Heartbeat(ctx context.Context, self lease.Incarnation, ttl time.
 	for _, at := range ask {
 		args = append(args, textOf(at))
 	}
-	answers, err := s.runPlain(ctx, s.heartbeat, call{[]string{s.keys.heartbeats()}, args})
-	if err != nil {
-		return nil, storeError(what, err)
-	}
-	flags, err := answers[0].AsIntSlice()
+	asked := time.Now()
+	flags, err := s.heartbeat.run(ctx, s.conn, call{[]string{keys{prefix: s.prefix}.heartbeats()}, args})[0].List()
 	switch {
 	case err != nil:
 		return nil, storeError(what, err)
-	case len(flags) != len(ask):
+	case len(flags) != 1+len(ask):
 		return nil, storeError(what, errAnswer)
 	}
+	if s.beats.lost(self, asked, ttl, flags[0] == int64(1)) {
+		s.news.lose(errForgotten)
+	}
+	flags = flags[1:]
 	alive := make([]bool, len(ask))
 	for i, flag := range flags {
-		alive[i] = flag == 1
+		alive[i] = flag == int64(1)
 	}
 	return alive, nil
+}
+
+var errForgotten = errors.New("Redis has lost the latest heartbeat")
+
+// beats remembers how long the latest heartbeat of a user must last.
+type beats struct {
+	mu    sync.Mutex
+	until map[lease.Incarnation]time.Time
+}
+
+// lost records a heartbeat that was sent at asked, and reports whether the server must have known an earlier one.
+func (b *beats) lost(self lease.Incarnation, asked time.Time, ttl time.Duration, known bool) bool {
+	if self == (lease.Incarnation{}) {
+		return false
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	now := time.Now()
+	lost := !known && now.Before(b.until[self]) // it was to last until after the script ran
+	if b.until == nil {
+		b.until = make(map[lease.Incarnation]time.Time)
+	}
+	if delete(b.until, self); ttl > 0 {
+		b.until[self] = asked.Add(ttl)
+	}
+	return lost
 }

@@ -2,11 +2,14 @@
 --
 -- KEYS[1]  zset: incarnation -> expiry of its heartbeat
 -- ARGV     incarnation ("" for none), TTL in ms (0: remove), incarnations to ask for
--- returns  for each incarnation asked for: 1 if its heartbeat has not expired, else 0
+-- returns  1 if the server knew a heartbeat of the incarnation that has not expired, else 0; then the same for each
+--          incarnation asked for
 
 local heartbeats, self, ttl = KEYS[1], ARGV[1], tonumber(ARGV[2])
 local time = redis.call('TIME')
 local now = math.floor((time[1] * 1000000 + time[2]) / 1000)
+local known = redis.call('ZSCORE', heartbeats, self)
+local out = {known and tonumber(known) >= now and 1 or 0}
 
 if self ~= '' and ttl > 0 then
   redis.call('ZADD', heartbeats, now + ttl, self)
@@ -17,8 +20,6 @@ else
   redis.call('ZREM', heartbeats, self)
 end
 redis.call('ZREMRANGEBYSCORE', heartbeats, '-inf', '(' .. now) -- a key, too, expires a millisecond after its TTL
-
-local out = {}
 for i = 3, #ARGV do
   out[#out + 1] = redis.call('ZSCORE', heartbeats, ARGV[i]) and 1 or 0
 end

@@ -4,9 +4,11 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"slices"
 	"strconv"
 
 	"github.com/roost-cluster/roost/cluster/affinity/pinstore"
+	"github.com/roost-cluster/roost/cluster/affinity/redisconn"
 	"github.com/roost-cluster/roost/lease"
 	"github.com/roost-cluster/roost/placement"
 )
@@ -20,8 +22,8 @@ const (
 	page = 64
 )
 
-// Index implements pinstore.Store. It takes a command for each partition, and two for each 64 rooms of each
-// selected incarnation in each partition. 128 commands share a round trip. It removes stale entries. Rooms
+// Index implements pinstore.Store. It takes a command, in a Redis Cluster for each partition, and two for each 64
+// rooms of each selected incarnation in each partition. 128 commands share a round trip. It removes stale entries. Rooms
 // that are pinned or released at the same time may be missing. If some keys cannot be read, because a server
 // is down or a value is not from roost, it returns the other rooms with the error.
 func (s *Store) Index(
@@ -30,12 +32,16 @@ func (s *Store) Index(
 	want func(lease.Incarnation) bool,
 	limit int,
 ) ([]pinstore.Entry, error) {
-	shelves, failed := s.shelves(ctx, partitions, want)
+	names, err := s.keys()
+	if err != nil {
+		return nil, storeError("index", err)
+	}
+	shelves, failed := s.shelves(ctx, names, partitions, want)
 	var found []pinstore.Entry
 	var stale []call
 	for len(shelves) > 0 && len(found) < limit {
 		some := shelves[:min(maxPipeline, len(shelves))]
-		got, err := s.read(ctx, some)
+		got, err := s.read(ctx, names, some)
 		failed = cmp.Or(failed, err)
 		found = append(found, got.entries...)
 		stale = append(stale, got.stale...)
@@ -63,25 +69,37 @@ type shelf struct {
 // caller's goroutine.
 func (s *Store) shelves(
 	ctx context.Context,
+	names keys,
 	partitions []placement.Partition,
 	want func(lease.Incarnation) bool,
 ) (found []shelf, failed error) {
-	for len(partitions) > 0 {
-		some := partitions[:min(maxPipeline, len(partitions))]
-		partitions = partitions[len(some):]
-		asks := make([]command, len(some))
-		for i, p := range some {
-			asks[i] = command{"ZRANGE", []string{s.keys.incarnations(p)}, []string{"0", "-1"}}
+	of := map[string][]placement.Partition{} // the partitions of each list
+	var lists []string
+	for _, p := range partitions {
+		list := names.incarnations(p)
+		if of[list] == nil {
+			lists = append(lists, list)
 		}
-		lists, err := s.lists(ctx, asks)
+		of[list] = append(of[list], p)
+	}
+	for some := range slices.Chunk(lists, maxPipeline) {
+		asks := make([]redisconn.Command, len(some))
+		for i, list := range some {
+			asks[i] = command("ZRANGE", []string{list}, "0", "-1")
+		}
+		listed, err := s.lists(ctx, asks)
 		failed = cmp.Or(failed, err)
-		for i, p := range some {
-			for _, text := range lists[i] {
-				switch at, err := parseIncarnation(text); {
-				case err != nil:
-					failed = cmp.Or(failed, storeError(fmt.Sprintf("key %q", s.keys.incarnations(p)), fmt.Errorf("member %.80q: %w", text, err)))
-				case want(at):
-					found = append(found, shelf{partition: p, at: at})
+		for i, list := range some {
+			for _, text := range listed[i] {
+				at, err := parseIncarnation(text)
+				if err != nil {
+					failed = cmp.Or(failed, storeError(fmt.Sprintf("key %q", list), fmt.Errorf("member %.80q: %w", text, err)))
+					continue
+				}
+				if want(at) {
+					for _, p := range of[list] {
+						found = append(found, shelf{partition: p, at: at})
+					}
 				}
 			}
 		}
@@ -91,43 +109,45 @@ func (s *Store) shelves(
 
 // read reads the next page of each shelf, latest expiry first, so that stale entries do not hide other
 // entries.
-func (s *Store) read(ctx context.Context, shelves []shelf) (reading, error) {
-	asks := make([]command, len(shelves))
+func (s *Store) read(ctx context.Context, names keys, shelves []shelf) (reading, error) {
+	asks := make([]redisconn.Command, len(shelves))
 	for i, of := range shelves {
-		asks[i] = command{
-			"ZREVRANGE",
-			[]string{s.keys.rooms(of.partition, textOf(of.at))},
-			[]string{strconv.Itoa(of.read), strconv.Itoa(of.read + page - 1)},
-		}
+		from, to := scores(of.partition)
+		asks[i] = command("ZREVRANGEBYSCORE", []string{names.rooms(of.partition, textOf(of.at))},
+			to, from, "LIMIT", strconv.Itoa(of.read), strconv.Itoa(page))
 	}
 	pages, failed := s.lists(ctx, asks)
 	var got reading
 	full := make([]int, 0, len(shelves)) // shelves with rooms on this page
+	empty := make(map[string]bool)
 	for i, rooms := range pages {
 		of := shelves[i]
 		switch {
 		case rooms == nil: // it could not be read
 		case len(rooms) > 0:
 			full = append(full, i)
-		case of.read == 0: // a listed incarnation without rooms
-			got.stale = append(got.stale, s.cleanCall(of, nil))
+		case of.read == 0: // perhaps a listed incarnation without rooms
+			if index := asks[i].Keys[0]; !empty[index] {
+				empty[index] = true
+				got.stale = append(got.stale, cleanCall(names, of, nil))
+			}
 		}
 		if len(rooms) == page {
 			of.read += page
 			got.rest = append(got.rest, of)
 		}
 	}
-	pins, err := s.pins(ctx, shelves, full, pages)
+	pins, err := s.pins(ctx, names, shelves, full, pages)
 	for j, i := range full {
 		if pins[j] != nil {
-			got.compare(s, shelves[i], pages[i], pins[j])
+			got.compare(names, shelves[i], pages[i], pins[j])
 		}
 	}
 	return got, cmp.Or(failed, err)
 }
 
 // compare collects the rooms with a pin of the shelf's incarnation.
-func (r *reading) compare(s *Store, of shelf, rooms, pins []string) {
+func (r *reading) compare(names keys, of shelf, rooms, pins []string) {
 	var gone []string
 	for i, room := range rooms {
 		pin, err := parsePin(pins[i])
@@ -138,56 +158,53 @@ func (r *reading) compare(s *Store, of shelf, rooms, pins []string) {
 		}
 	}
 	if len(gone) > 0 {
-		r.stale = append(r.stale, s.cleanCall(of, gone))
+		r.stale = append(r.stale, cleanCall(names, of, gone))
 	}
 }
 
 // pins returns the values of the rooms' pins, "" for none.
-func (s *Store) pins(ctx context.Context, shelves []shelf, full []int, pages [][]string) ([][]string, error) {
-	asks := make([]command, len(full))
+func (s *Store) pins(ctx context.Context, names keys, shelves []shelf, full []int, pages [][]string) ([][]string, error) {
+	asks := make([]redisconn.Command, len(full))
 	for j, i := range full {
-		names := make([]string, len(pages[i]))
+		pins := make([]string, len(pages[i]))
 		for k, room := range pages[i] {
-			names[k] = s.keys.pin(shelves[i].partition, room)
+			pins[k] = names.pin(shelves[i].partition, room)
 		}
-		asks[j] = command{"MGET", names, nil}
+		asks[j] = command("MGET", pins)
 	}
 	return s.lists(ctx, asks)
 }
 
-func (s *Store) cleanCall(of shelf, rooms []string) call {
+func cleanCall(names keys, of shelf, rooms []string) call {
 	at := textOf(of.at)
 	c := call{
-		keys: []string{s.keys.rooms(of.partition, at), s.keys.incarnations(of.partition)},
+		keys: []string{names.rooms(of.partition, at), names.incarnations(of.partition)},
 		args: append([]string{at}, rooms...),
 	}
 	for _, room := range rooms {
-		c.keys = append(c.keys, s.keys.pin(of.partition, room))
+		c.keys = append(c.keys, names.pin(of.partition, room))
 	}
 	return c
 }
 
 // tidy removes stale entries. After a failure the next call finds them again.
 func (s *Store) tidy(ctx context.Context, calls []call) {
-	if len(calls) > 0 {
-		_, _ = s.runPlain(ctx, s.clean, calls...)
-	}
+	s.clean.run(ctx, s.conn, calls...)
 }
 
 // lists runs commands that return lists of strings. It returns nil for the list of a failed command.
-func (s *Store) lists(ctx context.Context, asks []command) (lists [][]string, failed error) {
+func (s *Store) lists(ctx context.Context, asks []redisconn.Command) (lists [][]string, failed error) {
 	lists = make([][]string, len(asks))
-	answers, err := s.doPlain(ctx, asks...)
-	if err != nil {
-		return lists, storeError("index", err)
+	if len(asks) == 0 {
+		return lists, nil
 	}
-	for i, answer := range answers {
-		list, err := answer.AsStrSlice()
+	for i, reply := range s.conn.Do(ctx, asks...) {
+		list, err := reply.Texts()
 		if err != nil {
-			failed = cmp.Or(failed, storeError(fmt.Sprintf("%s %.200q", asks[i].name, asks[i].keys[0]), err))
+			failed = cmp.Or(failed, storeError(fmt.Sprintf("%s %.200q", asks[i].Head[0], asks[i].Keys[0]), err))
 			continue
 		}
-		lists[i] = append(make([]string, 0, len(list)), list...)
+		lists[i] = list
 	}
 	return lists, failed
 }

@@ -44,10 +44,10 @@ func TestIndexSteps(t *testing.T) {
 			if pin.Number == 0 {
 				continue
 			}
-			index := s.keys.rooms(17, textOf(pin.Incarnation))
-			outlives(index, s.keys.pin(17, room))
-			outlives(s.keys.incarnations(17), index)
-			listed, err := strconv.ParseFloat(server.Do("ZSCORE", s.keys.incarnations(17), textOf(pin.Incarnation)), 64)
+			index := names(s).rooms(17, textOf(pin.Incarnation))
+			outlives(index, names(s).pin(17, room))
+			outlives(names(s).incarnations(17), index)
+			listed, err := strconv.ParseFloat(server.Do("ZSCORE", names(s).incarnations(17), textOf(pin.Incarnation)), 64)
 			until := time.Now().Add(time.Duration(lasts(index)) * time.Millisecond)
 			if err != nil || listed < float64(until.Add(-time.Second).UnixMilli()) {
 				t.Fatalf("the incarnation of %s is listed until %f (%v), its index lasts until %v", room, listed, err, until)

@@ -11,67 +11,73 @@ import (
 	"github.com/roost-cluster/roost/placement"
 )
 
-// keys builds the names of keys. Its value is the prefix. The partition is the hash tag, so Redis Cluster
-// keeps all keys of a partition in the same slot. The name of a room follows the tag, so it cannot change the
-// tag.
-type keys string
+// keys builds the names of keys. In a Redis Cluster, the hash tag of a partition keeps all keys of the partition in the
+// same slot. The name of a room follows the tag, so it cannot change the tag.
+type keys struct {
+	prefix    string
+	clustered bool // Redis divides the keys by slot, so each partition has its own indexes
+}
 
 // pin is the string that holds a room's pin.
 func (k keys) pin(p placement.Partition, room string) string { return k.of(p, ":r:", room) }
 
-// rooms returns the zset of an incarnation's rooms in a partition: room → expiry of its pin.
-func (k keys) rooms(p placement.Partition, at string) string { return k.of(p, ":n:", at) }
+// rooms returns the zset of an incarnation's rooms, in a Redis Cluster in one partition: room → see score.
+func (k keys) rooms(p placement.Partition, at string) string {
+	if k.clustered {
+		return k.of(p, ":n:", at)
+	}
+	return k.prefix + "n:" + at
+}
+
+// incarnations returns the zset of the incarnations with rooms, in a Redis Cluster in one partition: incarnation → an
+// expiry not earlier than that of their pins.
+func (k keys) incarnations(p placement.Partition) string {
+	if k.clustered {
+		return k.of(p, ":l", "")
+	}
+	return k.prefix + "l"
+}
 
 // units returns the zset of the units of new rooms that were counted for an incarnation.
-func (k keys) units(at string) string { return string(k) + "{n:" + at + "}" }
+func (k keys) units(at string) string { return k.prefix + "{n:" + at + "}" }
 
 // unitsFor returns the key of the units that were recently counted for a room.
 func (k keys) unitsFor(at, room string) string { return k.units(at) + ":" + room }
 
-// incarnations returns the zset of the incarnations with rooms in a partition: incarnation → an expiry not
-// earlier than that of their pins.
-func (k keys) incarnations(p placement.Partition) string { return k.of(p, ":l", "") }
-
 // heartbeats returns the zset of live nodes: incarnation → expiry.
-func (k keys) heartbeats() string { return string(k) + "lives" }
+func (k keys) heartbeats() string { return k.prefix + "lives" }
 
 // cluster returns three keys in the same slot: the string with the name of the cluster that uses these keys,
 // the zset of the incarnations with that name, and a key that is never written. Their tag is the word
 // cluster.
 func (k keys) cluster() []string {
-	tag := string(k) + "{cluster}:"
+	tag := k.prefix + "{cluster}:"
 	return []string{tag + "name", tag + "named", tag + "none"}
 }
 
 // of returns the name of a key of a partition.
 func (k keys) of(p placement.Partition, kind, name string) string {
 	b := make([]byte, 0, 128)
-	b = append(append(b, k...), '{')
+	b = append(append(b, k.prefix...), '{')
 	b = append(strconv.AppendUint(b, uint64(p), 10), '}')
 	b = append(append(b, kind...), name...)
 	return string(b)
 }
 
-// room is the inverse of pin.
-func (k keys) room(key string) (string, bool) {
-	rest, ok := strings.CutPrefix(key, string(k)+"{")
-	if !ok {
-		return "", false
-	}
-	number, room, ok := strings.Cut(rest, "}:r:")
-	if !ok || strings.Trim(number, "0123456789") != "" {
-		return "", false
-	}
-	return room, true
+// scores returns the range of the scores of a partition's rooms in a zset of rooms. The score of a room is
+// partition * 2^32 + the expiry of its pin in seconds.
+func scores(p placement.Partition) (from, to string) {
+	const bits = 32
+	return strconv.FormatUint(uint64(p)<<bits, 10), strconv.FormatUint(uint64(p)<<bits+1<<bits-1, 10)
 }
 
-func (k keys) validate() error {
+func checkPrefix(k string) error {
 	const most = 64
-	if len(k) > most || strings.ContainsFunc(string(k), func(r rune) bool {
+	if len(k) > most || strings.ContainsFunc(k, func(r rune) bool {
 		return r <= ' ' || r > '~' || r == '{' || r == '}'
 	}) {
 		return fmt.Errorf("redisstore: prefix %.80q: it must be up to %d characters of printable ASCII without braces and spaces",
-			string(k), most)
+			k, most)
 	}
 	return nil
 }

@@ -21,7 +21,7 @@ func TestSlotMigration(t *testing.T) {
 	t.Parallel()
 	cluster := redistest.StartCluster(t, 3, 0)
 	cluster.DoAll(append([]string{"ACL", "SETUSER", "roost", "on", ">" + secret}, accessList(t)...)...)
-	opt := Options{URL: cluster.URL(), Credentials: func(context.Context) (string, string, error) { return "roost", secret, nil }}
+	opt := redisAt{URL: cluster.URL(), Credentials: func(context.Context) (string, string, error) { return "roost", secret, nil }}
 	a, b := ready(t, opt), ready(t, opt)
 	const rooms = 40
 	pinned := make([]pinstore.Pin, rooms)
@@ -74,7 +74,7 @@ func TestSlotMigration(t *testing.T) {
 		})
 	}
 	for range 2 {
-		cluster.Migrate(a.keys.pin(17, "room 0"), 5*time.Millisecond)
+		cluster.Migrate(names(a).pin(17, "room 0"), 5*time.Millisecond)
 	}
 	close(quit)
 	wait.Wait()
@@ -112,13 +112,13 @@ func TestApartAsAtOnce(t *testing.T) {
 		"release":  {If: pin(a, epoch)},
 	} {
 		op.Partition, op.Room, op.TTL = 17, "r", time.Hour
-		key := s.keys.pin(op.Partition, op.Room)
+		key := names(s).pin(op.Partition, op.Room)
 		reset := func() { server.Do("SET", key, fmt.Sprintf("a|7|%d|2|p=1|2", uint64(epoch)), "PX", "3600000") }
 		reset()
 		atOnce := swap(t, s, op)
 		reset()
 		results := make([]pinstore.Result, 1)
-		s.swapApart(t.Context(), s.link.Load(), batch{0}, []pinstore.Op{op}, results)
+		s.swapApart(t.Context(), names(s), batch{0}, []pinstore.Op{op}, results)
 		apart := results[0]
 		atOnce.Fresh, apart.Fresh = 0, 0
 		if atOnce != apart {

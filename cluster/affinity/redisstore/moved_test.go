@@ -1,7 +1,6 @@
 package redisstore
 
 import (
-	"context"
 	"errors"
 	"runtime"
 	"strings"
@@ -25,26 +24,24 @@ func forms() map[string]func(testing.TB) *redistest.Failover {
 // the next ones go where the address leads to by then.
 func TestMasterMoves(t *testing.T) {
 	for form, start := range forms() {
-		for _, query := range []string{"", "?client_cache=0"} {
-			t.Run(form+query, func(t *testing.T) {
-				t.Parallel()
-				redis := start(t)
-				s := ready(t, Options{URL: redis.URL() + query})
-				works(t, s)
-				notified := listen(s)
-				pin := swap(t, s, read("room")).Pin
-				redis.Promote()
-				rejects(t, s, "READONLY")
-				redis.Move()
-				works(t, s)
-				if err := notified.have(""); err != nil { // the new master may lack the last changes
-					t.Error(err)
-				}
-				if r := swap(t, s, first("room", node("m", 1))); r.Pin != pin {
-					t.Errorf("the new master has %v; want %v", r.Pin, pin)
-				}
-			})
-		}
+		t.Run(form, func(t *testing.T) {
+			t.Parallel()
+			redis := start(t)
+			s := ready(t, redisAt{URL: redis.URL()})
+			works(t, s)
+			notified := listen(s)
+			pin := swap(t, s, read("room")).Pin
+			redis.Promote()
+			rejects(t, s, "READONLY")
+			redis.Move()
+			works(t, s)
+			if err := notified.have(""); err != nil { // the new master may lack the last changes
+				t.Error(err)
+			}
+			if r := swap(t, s, first("room", node("m", 1))); r.Pin != pin {
+				t.Errorf("the new master has %v; want %v", r.Pin, pin)
+			}
+		})
 	}
 }
 
@@ -64,61 +61,11 @@ func TestMasterDemoted(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel() // it mostly waits
 			url, demote := start(t)
-			s := ready(t, Options{URL: url})
+			s := ready(t, redisAt{URL: url})
 			works(t, s)
-			demote(s.keys.pin(17, "room"))
+			demote(names(s).pin(17, "room"))
 			works(t, s)
 		})
-	}
-}
-
-// While the address leads to a replica, connections are opened again and again, with pauses that grow.
-func TestReplicaIsNotStormed(t *testing.T) {
-	var m mover
-	closed := func(from, to time.Duration) (n int) {
-		for at := from; at < to; at += time.Millisecond { // answers of a busy agent
-			if m.due(time.Unix(1000, 0).Add(at)) {
-				n++
-			}
-		}
-		return n
-	}
-	for range 100 {
-		m = mover{}
-		if n := closed(0, time.Second); n < 2 || n > 6 {
-			t.Errorf("%d times in the first second", n)
-		}
-		if n := closed(time.Second, time.Minute); n < 11 || n > 27 {
-			t.Errorf("%d times in the first minute", n)
-		}
-		if n := closed(time.Hour, time.Hour+time.Second); n < 2 { // another failover
-			t.Errorf("%d times in the first second of the next failover", n)
-		}
-	}
-}
-
-// A call that is late for want of a connection says why there is none. No text has the password.
-func TestUnreachableIsSaid(t *testing.T) {
-	server := redistest.Start(t, "--requirepass", secret)
-	link := redistest.Proxy(t, server.Addr())
-	url := link.URL(server)
-	s := ready(t, Options{URL: url})
-	if got := s.String(); got != link.Addr()+"/0" {
-		t.Errorf("the store says %q of its address", got)
-	}
-	link.Cut()
-	redistest.Eventually(t, "a late call", func() error {
-		l := s.link.Load()
-		err := l.late(context.DeadlineExceeded)
-		if !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "dial tcp "+link.Addr()) {
-			return errors.Join(try(s, read("room")), err)
-		}
-		return nil
-	})
-	link.Heal()
-	works(t, s)
-	if err := s.link.Load().late(context.DeadlineExceeded); err != context.DeadlineExceeded { //nolint:errorlint // and nothing else
-		t.Error(err)
 	}
 }
 

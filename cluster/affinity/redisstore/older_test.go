@@ -23,7 +23,7 @@ func TestEpochsAfterOlderCopy(t *testing.T) {
 	}
 	t.Cleanup(func() { _ = agent.Close() })
 	<-agent.Ready()
-	rooms, err := affinity.Start(agent, ready(t, Options{URL: server.URL()}), affinity.Config{
+	rooms, err := affinity.Start(agent, ready(t, redisAt{URL: server.URL()}), affinity.Config{
 		Budget: answerTime,
 		Log:    slog.New(slog.DiscardHandler),
 	})

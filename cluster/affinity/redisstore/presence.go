@@ -3,15 +3,13 @@ package redisstore
 import (
 	"context"
 	_ "embed"
-	"errors"
 	"fmt"
 	"slices"
 	"strconv"
 	"time"
 
-	"github.com/redis/rueidis"
-
 	"github.com/roost-cluster/roost/cluster/affinity/presence"
+	"github.com/roost-cluster/roost/cluster/affinity/redisconn"
 )
 
 var (
@@ -40,8 +38,8 @@ func (s *Store) Presence() *Presence {
 }
 
 // participants returns the zset of a room's participants.
-func (k keys) participants(room presence.Room) string {
-	return k.of(room.Partition, ":u:", room.Name)
+func (s *Store) participants(room presence.Room) string {
+	return keys{prefix: s.prefix}.of(room.Partition, ":u:", room.Name)
 }
 
 // most is the number of participants in a command. It is limited because a script can pass about 8,000
@@ -66,14 +64,16 @@ func (s *Presence) Heartbeat(ctx context.Context, stale time.Duration, participa
 
 // Leave implements presence.Store, with one command for each room.
 func (s *Presence) Leave(ctx context.Context, participants ...presence.Participant) error {
-	var commands []command
+	var commands []redisconn.Command
 	for _, room := range s.byRoom(participants) {
 		for names := range slices.Chunk(room.participants, most) {
-			commands = append(commands, command{"ZREM", []string{room.key}, names})
+			commands = append(commands, command("ZREM", []string{room.key}, names...))
 		}
 	}
-	results, err := s.store.doPlain(ctx, commands...)
-	return firstError("leave", results, err)
+	if len(commands) == 0 {
+		return nil
+	}
+	return firstError("leave", s.store.conn.Do(ctx, commands...))
 }
 
 // Members implements presence.Store. It reads a room in pages of 1,000 participants with a command each, so
@@ -87,7 +87,7 @@ func (s *Presence) Members(ctx context.Context, stale time.Duration, room presen
 	}
 	var members []presence.Member
 	place := make(map[string]int) // in members, by name
-	key := []string{s.store.keys.participants(room)}
+	key := []string{s.store.participants(room)}
 	for last := "0"; ; {
 		results, err := s.run(ctx, "members", s.members, []call{{key, []string{age, strconv.Itoa(most), last}}})
 		if err != nil {
@@ -112,23 +112,26 @@ func (s *Presence) Members(ctx context.Context, stale time.Duration, room presen
 }
 
 // membersOf returns a page, and the last heartbeat in it, or "0" if no page follows.
-func membersOf(r rueidis.RedisResult) (last string, page []presence.Member, err error) {
-	fields, err := r.ToArray()
+func membersOf(r redisconn.Reply) (last string, page []presence.Member, err error) {
+	fields, err := r.List()
 	if err != nil {
 		return "", nil, err
 	}
 	if len(fields)%2 == 0 {
 		return "", nil, fmt.Errorf("%d fields in the page of a room", len(fields))
 	}
-	last, err = fields[0].ToString()
+	last, ok := fields[0].(string)
 	page = make([]presence.Member, 0, len(fields)/2)
 	for fields = fields[1:]; len(fields) > 0; fields = fields[2:] {
-		name, nameErr := fields[0].ToString()
-		idle, idleErr := fields[1].AsInt64()
-		err = errors.Join(err, nameErr, idleErr)
+		name, isText := fields[0].(string)
+		idle, isNumber := fields[1].(int64)
+		ok = ok && isText && isNumber
 		page = append(page, presence.Member{Name: name, Idle: time.Duration(idle) * time.Millisecond})
 	}
-	return last, page, err
+	if !ok {
+		return "", nil, errAnswer
+	}
+	return last, page, nil
 }
 
 // Count implements presence.Store, with one command for each room.
@@ -140,7 +143,7 @@ func (s *Presence) Count(ctx context.Context, stale time.Duration, rooms ...pres
 	const what = "count"
 	calls := make([]call, len(rooms))
 	for i, room := range rooms {
-		calls[i] = call{[]string{s.store.keys.participants(room)}, []string{age}}
+		calls[i] = call{[]string{s.store.participants(room)}, []string{age}}
 	}
 	results, err := s.run(ctx, what, s.count, calls)
 	if err != nil {
@@ -148,7 +151,7 @@ func (s *Presence) Count(ctx context.Context, stale time.Duration, rooms ...pres
 	}
 	counts := make([]int, len(rooms))
 	for i, r := range results {
-		n, err := r.AsInt64()
+		n, err := r.Int()
 		if err != nil {
 			return nil, presenceError(what, err)
 		}
@@ -171,17 +174,17 @@ func (s *Presence) byRoom(participants []presence.Participant) []roomBatch {
 		if !ok {
 			i = len(rooms)
 			index[p.Room] = i
-			rooms = append(rooms, roomBatch{key: s.store.keys.participants(p.Room)})
+			rooms = append(rooms, roomBatch{key: s.store.participants(p.Room)})
 		}
 		rooms[i].participants = append(rooms[i].participants, p.Name)
 	}
 	return rooms
 }
 
-// run runs a script on the connections without tracking.
-func (s *Presence) run(ctx context.Context, what string, sc script, calls []call) ([]rueidis.RedisResult, error) {
-	results, err := s.store.runPlain(ctx, sc, calls...)
-	return results, firstError(what, results, err)
+// run runs a script.
+func (s *Presence) run(ctx context.Context, what string, sc script, calls []call) ([]redisconn.Reply, error) {
+	results := sc.run(ctx, s.store.conn, calls...)
+	return results, firstError(what, results)
 }
 
 func milliseconds(stale time.Duration) (string, error) {
@@ -194,15 +197,11 @@ func milliseconds(stale time.Duration) (string, error) {
 // presenceError makes err a presence.ErrStore that names the operation.
 func presenceError(what string, err error) error { return errorOf(presence.ErrStore, what, err) }
 
-// firstError returns err, or the first error in results. One is enough, because the caller repeats all
-// commands.
-func firstError(what string, results []rueidis.RedisResult, err error) error {
-	if err != nil {
-		return presenceError(what, err)
-	}
+// firstError returns the first error in results. One is enough, because the caller repeats all commands.
+func firstError(what string, results []redisconn.Reply) (err error) {
 	problems := 0
 	for _, r := range results {
-		if e := r.Error(); e != nil {
+		if e := r.Err; e != nil {
 			if problems++; problems == 1 {
 				err = e
 			}

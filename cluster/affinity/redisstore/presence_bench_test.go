@@ -19,8 +19,8 @@ import (
 // many ZADDs, one a participant and one a room.
 func BenchmarkPresenceHeartbeat(b *testing.B) {
 	const rooms, each = 500, 20
-	store := ready(b, Options{URL: redistest.Start(b).URL()}).Presence()
-	client := store.store.link.Load().plain
+	server := redistest.Start(b)
+	store, client := ready(b, redisAt{URL: server.URL()}).Presence(), bareClient(b, server)
 	ctx := context.Background()
 	var seats []presence.Participant
 	var keys []string
@@ -82,8 +82,8 @@ func BenchmarkPresenceHeartbeat(b *testing.B) {
 // a command held up the server; the bare command reads the room at once.
 func BenchmarkPresenceMembers(b *testing.B) {
 	server := redistest.Start(b)
-	store := ready(b, Options{URL: server.URL()}).Presence()
-	client := store.store.link.Load().plain
+	store := ready(b, redisAt{URL: server.URL()}).Presence()
+	client := bareClient(b, server)
 	ctx := context.Background()
 	room := presence.Room{Partition: 17, Name: "r"}
 	seats := make([]presence.Participant, 100_000)
@@ -119,7 +119,7 @@ func BenchmarkPresenceMembers(b *testing.B) {
 		_, err := store.Members(ctx, time.Hour, room)
 		return err
 	})
-	key := store.store.keys.participants(room)
+	key := store.store.participants(room)
 	run("bare ZRANGE", func() error {
 		_, err := client.Do(ctx, client.B().Zrange().Key(key).Min("0").Max("-1").Withscores().Build()).ToArray()
 		return err

@@ -17,7 +17,7 @@ import (
 // clock that the test sets.
 func TestPresenceReference(t *testing.T) {
 	server := redistest.Start(t)
-	store := ready(t, Options{URL: server.URL()}).Presence()
+	store := ready(t, redisAt{URL: server.URL()}).Presence()
 	const stale = 10 * time.Second
 	rapid.Check(t, func(t *rapid.T) {
 		server.Do("FLUSHALL", "SYNC") // scripts stay

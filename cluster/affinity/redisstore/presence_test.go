@@ -35,7 +35,7 @@ func frozen(p *Presence, now int64) *Presence {
 // millisecond younger is in. Time is the server's.
 func TestPresenceBoundary(t *testing.T) {
 	server := redistest.Start(t)
-	store := ready(t, Options{URL: server.URL()}).Presence()
+	store := ready(t, redisAt{URL: server.URL()}).Presence()
 	const now, stale = 1_700_000_000_123, 65 * time.Second
 	room := presence.Room{Partition: 17, Name: "r"}
 	const key = "roost:{17}:u:r"
@@ -76,7 +76,7 @@ func TestPresenceBoundary(t *testing.T) {
 // One command for each room, one range command in it, and no scan of keys.
 func TestPresenceCommands(t *testing.T) {
 	server := redistest.Start(t)
-	store := ready(t, Options{URL: server.URL()}).Presence()
+	store := ready(t, redisAt{URL: server.URL()}).Presence()
 	var seats []presence.Participant
 	var rooms []presence.Room
 	for r := range 50 {
@@ -120,7 +120,7 @@ func TestPresenceCommands(t *testing.T) {
 // A room that cannot be written does not affect the others.
 func TestPresencePoisonedRoom(t *testing.T) {
 	server := redistest.Start(t)
-	store := ready(t, Options{URL: server.URL()}).Presence()
+	store := ready(t, redisAt{URL: server.URL()}).Presence()
 	server.Do("SET", "roost:{17}:u:bad", "x")
 	var seats []presence.Participant
 	for _, room := range []string{"a", "bad", "c"} {
@@ -143,7 +143,7 @@ func TestPresencePoisonedRoom(t *testing.T) {
 // out, whether many have one heartbeat or each its own.
 func TestPresencePages(t *testing.T) {
 	server := redistest.Start(t)
-	store := ready(t, Options{URL: server.URL()}).Presence()
+	store := ready(t, redisAt{URL: server.URL()}).Presence()
 	const now = 1_700_000_000_000
 	room := presence.Room{Partition: 17, Name: "r"}
 	for _, c := range []struct {
@@ -183,7 +183,7 @@ func TestPresencePages(t *testing.T) {
 // While a room is read, its members send heartbeats, which changes their place in the
 // order of pages: each is in the answer, once.
 func TestPresencePagesMove(t *testing.T) {
-	store := ready(t, Options{URL: redistest.Start(t).URL()}).Presence()
+	store := ready(t, redisAt{URL: redistest.Start(t).URL()}).Presence()
 	room := presence.Room{Partition: 17, Name: "r"}
 	seats := make([]presence.Participant, 5*most)
 	for i := range seats {

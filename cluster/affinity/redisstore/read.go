@@ -3,12 +3,10 @@ package redisstore
 import (
 	"context"
 	"fmt"
-	"slices"
 	"time"
 
-	"github.com/redis/rueidis"
-
 	"github.com/roost-cluster/roost/cluster/affinity/pinstore"
+	"github.com/roost-cluster/roost/cluster/affinity/redisconn"
 	"github.com/roost-cluster/roost/lease"
 )
 
@@ -17,82 +15,64 @@ func reads(op *pinstore.Op) bool {
 	return op.If == (pinstore.Pin{}) && op.Set.Incarnation == (lease.Incarnation{})
 }
 
-// readOn performs ops that change nothing, for a store on one server, with plain commands, which cost the
-// server a third of what the script costs.
-func (s *Store) readOn(ctx context.Context, l *link, ops []pinstore.Op, of []int, results []pinstore.Result) {
+// readOn performs ops that change nothing with plain commands, which cost the server a third of what the
+// script costs. If a pin changes in between, its TTL may be that of the next pin.
+func (s *Store) readOn(ctx context.Context, names keys, ops []pinstore.Op, order []batch, results []pinstore.Result) {
+	var commands []redisconn.Command
+	for _, b := range order {
+		pins := make([]string, len(b))
+		for j, i := range b {
+			pins[j] = names.pin(ops[i].Partition, ops[i].Room)
+		}
+		commands = append(commands, redisconn.Command{Head: []string{"MGET"}, Keys: pins})
+		for j := range pins {
+			commands = append(commands, redisconn.Command{Head: []string{"PTTL"}, Keys: pins[j : j+1]})
+		}
+	}
 	var refused []int
-	var cmds []rueidis.Completed
-	order := slices.Collect(chunks(of))
+	replies := s.conn.Do(ctx, commands...)
 	for _, b := range order {
-		cmds = s.readCommands(cmds, l, b, ops)
-	}
-	answers := send(ctx, l.pins, cmds)
-	for _, b := range order {
-		var caching error
-		if l.tracked() {
-			caching, answers = answers[0].Error(), answers[1:]
-		}
-		pins, ttls := answers[0], answers[1:1+len(b)]
-		answers = answers[1+len(b):]
-		if scattered(pins) {
+		pins, ttls := replies[0], replies[1:1+len(b)]
+		replies = replies[1+len(b):]
+		switch {
+		case moving(pins.Err):
+			s.swapApart(ctx, names, b, ops, results)
+		case scattered(pins.Err) && !names.clustered:
 			refused = append(refused, b...)
-			continue
+		default:
+			readResults(names, b, ops, results, pins, ttls)
 		}
-		s.readResults(l.tracked() && caching == nil, b, ops, results, pins, ttls)
 	}
-	s.swapSplit(ctx, l, ops, refused, results)
-}
-
-// readCommands adds the commands for a batch. The connection tracks the pins from when it reads them, so the
-// server notifies of later changes. After such a change the TTL may be that of the next pin.
-func (s *Store) readCommands(cmds []rueidis.Completed, l *link, b batch, ops []pinstore.Op) []rueidis.Completed {
-	build := l.pins.B()
-	pins := s.pinsOf(b, ops)
-	if l.tracked() {
-		cmds = append(cmds, build.ClientCaching().Yes().Build())
-	}
-	cmds = append(cmds, build.Mget().Key(pins...).Build())
-	for _, pin := range pins {
-		cmds = append(cmds, build.Pttl().Key(pin).Build())
-	}
-	return cmds
+	s.swapSplit(ctx, ops, refused, results)
 }
 
 // readResults reads the answers for batch b.
-func (s *Store) readResults(
-	tracked bool,
-	b batch,
-	ops []pinstore.Op,
-	results []pinstore.Result,
-	pins rueidis.RedisResult,
-	ttls []rueidis.RedisResult,
-) {
-	texts, err := pins.ToArray()
+func readResults(names keys, b batch, ops []pinstore.Op, results []pinstore.Result, pins redisconn.Reply, ttls []redisconn.Reply) {
+	texts, err := pins.Texts() // "" if there is no pin
 	if err == nil && len(texts) != len(b) {
 		err = errAnswer
 	}
+	if err != nil {
+		fail(ops, b, results, err)
+		return
+	}
 	for j, i := range b {
+		ttl, err := ttls[j].Int()
 		if err != nil {
 			results[i].Err = storeError(fmt.Sprintf("room %.80q", ops[i].Room), err)
 			continue
 		}
-		text, _ := texts[j].ToString() // "" if there is no pin
-		ttl, err := ttls[j].AsInt64()
+		results[i], err = pinResult(texts[j], ttl)
 		if err != nil {
-			results[i].Err = storeError(fmt.Sprintf("room %.80q", ops[i].Room), err)
+			results[i].Err = storeError(fmt.Sprintf("key %.200q", names.pin(ops[i].Partition, ops[i].Room)), err)
 			continue
 		}
-		results[i], err = pinResult(text, ttl, tracked)
-		if err != nil {
-			results[i].Err = storeError(fmt.Sprintf("key %.200q", s.keys.pin(ops[i].Partition, ops[i].Room)), err)
-			continue
-		}
-		results[i].Done = text == ""
+		results[i].Done = texts[j] == ""
 	}
 }
 
 // pinResult returns the result for a pin with the given text and TTL in milliseconds.
-func pinResult(text string, ttl int64, tracked bool) (pinstore.Result, error) {
+func pinResult(text string, ttl int64) (pinstore.Result, error) {
 	const expired, none = -2, -1
 	if text == "" {
 		return pinstore.Result{}, nil
@@ -101,10 +81,7 @@ func pinResult(text string, ttl int64, tracked bool) (pinstore.Result, error) {
 	if err != nil {
 		return pinstore.Result{}, fmt.Errorf("foreign value %.80q: %w: remove the key", text, err)
 	}
-	fresh := untrackedFresh
-	if tracked {
-		fresh = maxFresh
-	}
+	fresh := maxFresh
 	switch ttl {
 	case none: // the TTL was removed
 	case expired:

@@ -2,9 +2,6 @@ package redisstore
 
 import (
 	"context"
-	"crypto/tls"
-	"net"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -49,8 +46,9 @@ func TestLossIsNotifiedBeforeTheNextAnswer(t *testing.T) {
 		}
 		// In one transaction, so that the lost connection hears of no change.
 		answers := other.DoMulti(ctx, other.B().Multi().Build(), other.B().ClientKill().TypeNormal().SkipmeYes().Build(),
-			other.B().Del().Key(s.keys.pin(17, "room")).Build(), other.B().Exec().Build())
-		if done, err := answers[3].AsIntSlice(); err != nil || done[0] < 1 || done[1] != 1 {
+			other.B().ClientKill().TypePubsub().SkipmeYes().Build(), // with a subscription
+			other.B().Del().Key(names(s).pin(17, "room")).Build(), other.B().Exec().Build())
+		if done, err := answers[4].AsIntSlice(); err != nil || done[0]+done[1] < 1 || done[2] != 1 {
 			t.Fatalf("the server killed and deleted %d, %v", done, err)
 		}
 		reading.Wait()
@@ -60,66 +58,12 @@ func TestLossIsNotifiedBeforeTheNextAnswer(t *testing.T) {
 	}
 }
 
-// A lost connection may have cost data, also for a store that is not notified of changes.
+// A lost connection may have cost data.
 func TestLossIsNotified(t *testing.T) {
-	for _, query := range []string{"", "?client_cache=0"} {
-		server := redistest.Start(t)
-		s := ready(t, Options{URL: server.URL() + query})
-		notified := listen(s)
-		redistest.Eventually(t, "a pin", func() error { return s.Swap(t.Context(), first("room", node("n", 1)))[0].Err })
-		notified.reset()
-		server.Do("CLIENT", "KILL", "TYPE", "normal")
-		redistest.Eventually(t, "the loss, with "+server.URL()+query, func() error { return notified.have("") })
-	}
-}
-
-// sequence is a connection that records its calls.
-type sequence struct {
-	net.Conn
-	answer string
-	calls  []string
-}
-
-func (s *sequence) Read(b []byte) (int, error) { return copy(b, s.answer), nil }
-
-func (s *sequence) Close() error {
-	s.calls = append(s.calls, "closed")
-	return nil
-}
-
-// A connection announces its loss once: before it closes, or before the next one to its address is there. One over
-// which no server has answered, or one that was refused, does not.
-func TestAnnounced(t *testing.T) {
-	for name, c := range map[string]struct {
-		answer, next string // next is where another connection is opened in between
-		want         []string
-	}{
-		"answered":       {"%7\r\n", "", []string{"lost", "closed", "closed"}},
-		"never answered": {"", "", []string{"closed", "closed"}},
-		"refused":        {"-WRONGPASS\r\n", "", []string{"closed", "closed"}},
-		"next":           {"%7\r\n", "a", []string{"lost", "next", "closed", "closed"}},
-		"next elsewhere": {"%7\r\n", "b", []string{"next", "lost", "closed", "closed"}},
-	} {
-		s := &sequence{answer: c.answer}
-		dial := newConnections(func(context.Context, string, *net.Dialer, *tls.Config) (net.Conn, error) { return s, nil },
-			func() { s.calls = append(s.calls, "lost") }).open
-		conn, err := dial(t.Context(), "a", nil, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for range 2 {
-			_, _ = conn.Read(make([]byte, 9))
-			s.answer = "-ERR later\r\n"
-		}
-		if c.next != "" {
-			if _, err := dial(t.Context(), c.next, nil, nil); err != nil {
-				t.Fatal(err)
-			}
-			s.calls = append(s.calls, "next")
-		}
-		_, _ = conn.Close(), conn.Close()
-		if !slices.Equal(s.calls, c.want) {
-			t.Errorf("%s: %q, want %q", name, s.calls, c.want)
-		}
-	}
+	server, s := started(t)
+	notified := listen(s)
+	swap(t, s, first("room", node("n", 1)))
+	notified.reset()
+	server.Do("CLIENT", "KILL", "TYPE", "pubsub")
+	redistest.Eventually(t, "the loss", func() error { return notified.have("") })
 }

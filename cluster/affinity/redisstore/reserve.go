@@ -10,9 +10,8 @@ import (
 	"sync"
 	"time"
 
-	"github.com/redis/rueidis"
-
 	"github.com/roost-cluster/roost/cluster/affinity/pinstore"
+	"github.com/roost-cluster/roost/cluster/affinity/redisconn"
 )
 
 // counted is the answer of the script reserve.
@@ -52,7 +51,7 @@ func unwritten(err error) bool {
 		return op.Op == "dial"
 	}
 	_, network := errors.AsType[net.Error](err)
-	return !network && !errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF) && !errors.Is(err, rueidis.ErrClosing)
+	return !network && !errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF) && !errors.Is(err, redisconn.ErrClosed)
 }
 
 // undo restores what the pin was before.
@@ -79,29 +78,23 @@ func (s *Store) uncount(op pinstore.Op, quarter string) {
 }
 
 func (s *Store) count(ctx context.Context, op pinstore.Op, quarter string) counted {
-	answers, err := s.runPlain(ctx, s.reserve, call{
-		keys: []string{s.keys.units(textOf(op.Set.Incarnation)), s.keys.unitsFor(textOf(op.Set.Incarnation), op.Room)},
+	at, names := textOf(op.Set.Incarnation), keys{prefix: s.prefix}
+	answer, err := s.reserve.run(ctx, s.conn, call{
+		keys: []string{names.units(at), names.unitsFor(at, op.Room)},
 		args: []string{
 			strconv.FormatInt(op.Units, 10), strconv.FormatInt(op.Limit, 10),
 			strconv.FormatInt(op.Window.Milliseconds(), 10), quarter,
 		},
-	})
+	})[0].Texts()
 	if err != nil {
 		return counted{err: err}
 	}
-	answer, err := answers[0].ToArray()
-	if err != nil || len(answer) != 2 {
-		return counted{err: errors.Join(err, errAnswer)}
+	if len(answer) != 2 {
+		return counted{err: errAnswer}
 	}
-	return readCounted(answer)
-}
-
-func readCounted(answer []rueidis.RedisMessage) (c counted) {
-	before, err1 := answer[0].ToString()
-	quarter, err2 := answer[1].ToString()
-	n, err3 := strconv.ParseInt(before, 10, 64)
-	if err := errors.Join(err1, err2, err3); err != nil {
+	before, err := strconv.ParseInt(answer[0], 10, 64)
+	if err != nil {
 		return counted{err: fmt.Errorf("%w: %w", errAnswer, err)}
 	}
-	return counted{quarter: quarter, before: n}
+	return counted{quarter: answer[1], before: before}
 }

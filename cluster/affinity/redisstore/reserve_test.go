@@ -15,7 +15,7 @@ import (
 // index has what is pinned, and the node gets no more than one room beyond its limit.
 func TestClaimCutShort(t *testing.T) {
 	server := redistest.Start(t)
-	a, b := ready(t, Options{URL: server.URL()}), ready(t, Options{URL: server.URL()})
+	a, b := ready(t, redisAt{URL: server.URL()}), ready(t, redisAt{URL: server.URL()})
 	first, second := node("n", 1), node("m", 2)
 	claim := func(room string, at lease.Incarnation) pinstore.Op {
 		return pinstore.Op{
@@ -81,14 +81,14 @@ func TestClaimCutShort(t *testing.T) {
 // Units of a claim without a pin, since that could not be written, are taken back: a shard that is down fills no node.
 func TestUnitsOfAFailedClaim(t *testing.T) {
 	server := redistest.Start(t)
-	s := ready(t, Options{URL: server.URL()})
+	s := ready(t, redisAt{URL: server.URL()})
 	claim := func(room string) pinstore.Result {
 		return s.Swap(t.Context(), pinstore.Op{
 			Partition: 17, Room: room, Set: pinstore.Pin{Incarnation: node("n", 1), Size: 2}, TTL: time.Hour,
 			Limit: 20, Units: 10, Window: time.Hour,
 		})[0]
 	}
-	server.Do("LPUSH", s.keys.pin(17, "bad"), "no pin")
+	server.Do("LPUSH", names(s).pin(17, "bad"), "no pin")
 	for range 5 {
 		if got := claim("bad"); got.Err == nil {
 			t.Fatalf("%+v, want an error", got)

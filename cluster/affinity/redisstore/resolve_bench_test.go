@@ -44,16 +44,25 @@ func newBench(b *testing.B) *bench {
 	}
 	b.Cleanup(func() { _ = agent.Close() })
 	<-agent.Ready()
-	opt, _, err := Options{URL: server.URL()}.client(b.Context())
+	return &bench{server, agent, bareClient(b, server)}
+}
+
+// bareClient is set like that of rueidisconn.
+func bareClient(b *testing.B, server *redistest.Server) rueidis.Client {
+	b.Helper()
+	opt, err := rueidis.ParseURL(server.URL())
 	if err != nil {
 		b.Fatal(err)
 	}
-	bare, err := rueidis.NewClient(opt)
+	opt.DisableCache, opt.DisableRetry, opt.AlwaysPipelining = true, true, true
+	opt.PipelineMultiplex, opt.BlockingPipeline = -1, -1
+	opt.ReadBufferEachConn, opt.WriteBufferEachConn = 32<<10, 32<<10
+	client, err := rueidis.NewClient(opt)
 	if err != nil {
 		b.Fatal(err)
 	}
-	b.Cleanup(bare.Close)
-	return &bench{server, agent, bare}
+	b.Cleanup(client.Close)
+	return client
 }
 
 func (n *bench) resolver(b *testing.B, store pinstore.Store) *affinity.Resolver {
@@ -85,10 +94,10 @@ func (s unsure) Swap(ctx context.Context, ops ...pinstore.Op) []pinstore.Result 
 // slows both. server-ns/op is the CPU time of the server, client-ns/op that of this process.
 func BenchmarkResolve(b *testing.B) {
 	n := newBench(b)
-	rooms := n.resolver(b, open(b, Options{URL: n.server.URL()}))
-	asking := n.resolver(b, unsure{open(b, Options{URL: n.server.URL()})})
+	rooms := n.resolver(b, open(b, redisAt{URL: n.server.URL()}))
+	asking := n.resolver(b, unsure{open(b, redisAt{URL: n.server.URL()})})
 	one := newScript("return 1")
-	one.run(b.Context(), n.bare, call{[]string{"k"}, nil})
+	n.server.Do("SCRIPT", "LOAD", one.source)
 	n.server.Do("SET", "k", "v")
 	pinned := make([]string, 1000)
 	for i := range pinned {
@@ -100,7 +109,9 @@ func BenchmarkResolve(b *testing.B) {
 	if _, err := rooms.Host(b.Context(), "hosted", affinity.Demand{Size: 2}); err != nil {
 		b.Fatal(err)
 	}
-	bare := func() error { return one.run(context.Background(), n.bare, call{[]string{"k"}, nil})[0].Error() }
+	bare := func() error {
+		return n.bare.Do(context.Background(), n.bare.B().Evalsha().Sha1(one.hash).Numkeys(1).Key("k").Build()).Error()
+	}
 	var next atomic.Int64
 	for _, c := range []struct {
 		name string
@@ -210,7 +221,7 @@ func resolve(rooms *affinity.Resolver, room string, want affinity.Source) error 
 // partitions then.
 func BenchmarkFailover(b *testing.B) {
 	n := newBench(b)
-	store := open(b, Options{URL: n.server.URL()})
+	store := open(b, redisAt{URL: n.server.URL()})
 	// An earlier incarnation of this node is dead for certain: no lease has to expire.
 	dead := lease.Incarnation{Node: "bench", Number: 1}
 	ops := make([]pinstore.Op, 5000)
@@ -230,7 +241,7 @@ func BenchmarkFailover(b *testing.B) {
 				b.Fatal(r)
 			}
 		}
-		other := open(b, Options{URL: n.server.URL()})
+		other := open(b, redisAt{URL: n.server.URL()})
 		tick := time.NewTicker(time.Millisecond)
 		cpu := n.serverTime(b)
 		b.StartTimer()

@@ -11,18 +11,46 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/roost-cluster/roost/cluster/affinity/affinitytest"
 	"github.com/roost-cluster/roost/cluster/affinity/pinstore"
 	"github.com/roost-cluster/roost/cluster/affinity/presence"
+	"github.com/roost-cluster/roost/cluster/affinity/redisconn/goredisconn"
+	"github.com/roost-cluster/roost/cluster/affinity/redisconn/rueidisconn"
 	"github.com/roost-cluster/roost/internal/redistest"
 	"github.com/roost-cluster/roost/lease"
 	"github.com/roost-cluster/roost/placement"
 )
 
+// redisAt is where Redis is.
+type redisAt struct {
+	URL         string
+	Prefix      string
+	TLS         *tls.Config
+	Credentials func(context.Context) (username, password string, err error)
+
+	SentinelPassword string
+}
+
+func (a redisAt) options() rueidisconn.Options {
+	return rueidisconn.Options{URL: a.URL, TLS: a.TLS, Credentials: a.Credentials, SentinelPassword: a.SentinelPassword}
+}
+
 // open opens a store that is closed with the test.
-func open(tb testing.TB, opt Options) *Store {
+func open(tb testing.TB, to redisAt) *Store {
 	tb.Helper()
-	s, err := Open(tb.Context(), opt)
+	return openIn(tb.Context(), tb, to)
+}
+
+// openIn waits for the first attempt to connect until ctx ends.
+func openIn(ctx context.Context, tb testing.TB, to redisAt) *Store {
+	tb.Helper()
+	conn, err := rueidisconn.Open(ctx, to.options())
+	if err != nil {
+		tb.Fatal(err)
+	}
+	s, err := New(conn, Options{Prefix: to.Prefix})
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -34,23 +62,29 @@ func open(tb testing.TB, opt Options) *Store {
 	return s
 }
 
-// ready is open for a running server. The first attempt to connect may fail on a busy
-// machine.
-func ready(tb testing.TB, opt Options) *Store {
+// ready is open for a running server, and waits for its answer and the subscription. The first attempt to connect may
+// fail on a busy machine.
+func ready(tb testing.TB, to redisAt) *Store {
 	tb.Helper()
-	s := open(tb, opt)
+	s := open(tb, to)
 	redistest.Eventually(tb, "connect", func() error {
 		_, err := s.Index(tb.Context(), []placement.Partition{0}, func(lease.Incarnation) bool { return false }, 1)
-		return err
+		return errors.Join(err, s.Notified())
 	})
 	return s
+}
+
+// names returns the names of the keys of a store that is ready.
+func names(s *Store) keys {
+	k, _ := s.keys()
+	return k
 }
 
 // started returns a server and a store on it.
 func started(tb testing.TB) (*redistest.Server, *Store) {
 	tb.Helper()
 	server := redistest.Start(tb)
-	return server, ready(tb, Options{URL: server.URL()})
+	return server, ready(tb, redisAt{URL: server.URL()})
 }
 
 // long skips a test of seconds under -short.
@@ -63,7 +97,7 @@ func long(t *testing.T) {
 
 // conform runs the suite. Tests on one server use different rooms, and different prefixes, since each is a
 // separate cluster.
-func conform(t *testing.T, opt Options) {
+func conform(t *testing.T, opt redisAt) {
 	t.Helper()
 	opt.URL = redistest.Patient(opt.URL)
 	tests := 0
@@ -76,17 +110,64 @@ func conform(t *testing.T, opt Options) {
 	})
 }
 
+// A program's own go-redis client serves as well.
+func TestGoRedis(t *testing.T) {
+	long(t)
+	t.Parallel()
+	server, cluster := redistest.Start(t), redistest.StartCluster(t, 3, 0)
+	addrs := []string{cluster.Owner("any key").Addr()} // which names the others
+	for name, dial := range map[string]func() redis.UniversalClient{
+		"server": func() redis.UniversalClient {
+			return redis.NewClient(&redis.Options{Addr: server.Addr(), MaxRetries: -1})
+		},
+		"cluster": func() redis.UniversalClient { return redis.NewClusterClient(&redis.ClusterOptions{Addrs: addrs}) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			tests := 0
+			affinitytest.Store(t, func(t *testing.T) func() pinstore.Store {
+				tests++
+				prefix := fmt.Sprint("go", tests, ":")
+				return func() pinstore.Store { return goRedis(t, dial(), prefix) }
+			})
+		})
+	}
+	t.Run("loss", func(t *testing.T) {
+		s := goRedis(t, redis.NewClient(&redis.Options{Addr: server.Addr(), MaxRetries: -1}), "loss:")
+		notified := listen(s)
+		server.Do("CLIENT", "KILL", "TYPE", "normal")
+		redistest.Eventually(t, "the loss", func() error {
+			return errors.Join(s.conn.Do(t.Context(), command("PING", nil))[0].Err, notified.have(""))
+		})
+	})
+}
+
+// goRedis returns a store over a client of go-redis, which are closed with the test.
+func goRedis(t *testing.T, client redis.UniversalClient, prefix string) *Store {
+	t.Helper()
+	s, err := New(goredisconn.New(client), Options{Prefix: prefix})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := errors.Join(s.Close(), client.Close()); err != nil {
+			t.Error(err)
+		}
+	})
+	redistest.Eventually(t, "a subscription", s.Notified)
+	return s
+}
+
 func conformPresence(t *testing.T, url string) {
 	t.Helper()
 	url = redistest.Patient(url)
 	affinitytest.Presence(t, func(t *testing.T) (a, b presence.Store) {
-		return ready(t, Options{URL: url}).Presence(), ready(t, Options{URL: url}).Presence()
+		return ready(t, redisAt{URL: url}).Presence(), ready(t, redisAt{URL: url}).Presence()
 	})
 }
 
 func TestStandalone(t *testing.T) {
 	s := redistest.Start(t)
-	conform(t, Options{URL: s.URL()})
+	conform(t, redisAt{URL: s.URL()})
 	conformPresence(t, s.URL())
 	if keys := s.Do("KEYS", "*"); strings.Contains("\n"+keys, "\nroost:") == false {
 		t.Errorf("no key has the default prefix: %s", keys)
@@ -98,18 +179,12 @@ func TestStandalone(t *testing.T) {
 	}
 }
 
-func TestUntracked(t *testing.T) {
-	long(t)
-	t.Parallel()
-	conform(t, Options{URL: redistest.Start(t).URL() + "?client_cache=0", Prefix: "other:"})
-}
-
 func TestTLS(t *testing.T) {
 	long(t)
 	t.Parallel()
 	s := redistest.StartTLS(t)
-	conform(t, Options{URL: s.URL(), TLS: s.TLSConfig()})
-	unknown := open(t, Options{URL: s.URL()})
+	conform(t, redisAt{URL: s.URL(), TLS: s.TLSConfig()})
+	unknown := open(t, redisAt{URL: s.URL()})
 	redistest.Eventually(t, "an error that names the certificate", func() error { // on a busy machine, the budget may end first
 		_, err := unknown.Heartbeat(t.Context(), node("n", 1), time.Hour, nil)
 		if errors.Is(err, pinstore.ErrStore) && strings.Contains(err.Error(), "certificate") {
@@ -117,24 +192,20 @@ func TestTLS(t *testing.T) {
 		}
 		return fmt.Errorf("with an unknown certificate: %w", err)
 	})
-	_, err := Open(t.Context(), Options{URL: "redis://localhost", TLS: &tls.Config{MinVersion: tls.VersionTLS13}})
-	if !errors.Is(err, errTLS) {
-		t.Errorf("error %v for TLS with redis://", err)
-	}
 }
 
 func TestCluster(t *testing.T) {
 	long(t)
 	t.Parallel()
 	url := redistest.StartCluster(t, 3, 0).URL()
-	conform(t, Options{URL: url})
+	conform(t, redisAt{URL: url})
 	conformPresence(t, url)
 }
 
 func TestSentinel(t *testing.T) {
 	long(t)
 	t.Parallel()
-	conform(t, Options{URL: redistest.StartSentinel(t).URL()})
+	conform(t, redisAt{URL: redistest.StartSentinel(t).URL()})
 }
 
 func node(id lease.NodeID, incarnation uint64) lease.Incarnation {

@@ -7,27 +7,24 @@ import (
 	"iter"
 	"slices"
 	"strconv"
-	"strings"
 	"time"
 
-	"github.com/redis/rueidis"
-
 	"github.com/roost-cluster/roost/cluster/affinity/pinstore"
+	"github.com/roost-cluster/roost/cluster/affinity/redisconn"
 	"github.com/roost-cluster/roost/internal/roomname"
 	"github.com/roost-cluster/roost/lease"
 	"github.com/roost-cluster/roost/placement"
 )
 
 const (
-	// maxFresh is the maximum freshness of an answer if the server notifies of changes, in case a
-	// notification is lost.
+	// maxFresh is the maximum freshness of an answer while the subscription works. It bounds how long a lost
+	// message can matter.
 	maxFresh = 30 * time.Second
 
-	// untrackedFresh is the freshness of an answer if the server does not notify.
-	untrackedFresh = time.Second
+	// unnotifiedFresh is the freshness of an answer without a subscription.
+	unnotifiedFresh = time.Second
 
-	// maxOps is how many ops a run of the script can have. The script blocks the server for about 8 µs per
-	// op.
+	// maxOps is how many ops a run of the script can have. The script blocks the server for about 5 µs per op.
 	maxOps = 64
 )
 
@@ -60,16 +57,11 @@ func (s *Store) swapAll(ctx context.Context, ops []pinstore.Op) []pinstore.Resul
 	if len(valid) == 0 {
 		return results
 	}
-	answers, err := do(ctx, s, func(ctx context.Context, l *link) []pinstore.Result {
-		results := make([]pinstore.Result, len(ops))
-		s.swapOn(ctx, l, ops, valid, results)
-		return results
-	})
-	for _, i := range valid {
-		if err != nil {
-			results[i].Err = storeError(fmt.Sprintf("room %.80q", ops[i].Room), err)
-		} else {
-			results[i] = answers[i]
+	asked := s.news.alive()
+	s.swapOn(ctx, ops, valid, results)
+	if asked == nil || s.news.alive() != asked { // a change may go unnoticed
+		for i := range results {
+			results[i].Fresh = min(results[i].Fresh, unnotifiedFresh)
 		}
 	}
 	s.notifyOthers(ops, results)
@@ -77,48 +69,49 @@ func (s *Store) swapAll(ctx context.Context, ops []pinstore.Op) []pinstore.Resul
 }
 
 // swapOn performs the ops with the indexes of, and sets their results.
-func (s *Store) swapOn(ctx context.Context, l *link, ops []pinstore.Op, of []int, results []pinstore.Result) {
-	one := l.one && !l.split.Load()
-	if one && !slices.ContainsFunc(of, func(i int) bool { return !reads(&ops[i]) }) {
-		s.readOn(ctx, l, ops, of, results)
+func (s *Store) swapOn(ctx context.Context, ops []pinstore.Op, of []int, results []pinstore.Result) {
+	names, err := s.keys()
+	if err != nil {
+		fail(ops, of, results, err)
 		return
 	}
-	order := batches(ops, of, one)
-	calls, watch := s.swapCalls(l, order, ops)
-	answers, pins := s.swap.watch(ctx, l.pins, calls, watch)
-	var refused []int
+	order := batches(ops, of, !names.clustered)
+	if !slices.ContainsFunc(of, func(i int) bool { return !reads(&ops[i]) }) {
+		s.readOn(ctx, names, ops, order, results)
+		return
+	}
+	calls := make([]call, len(order))
 	for i, b := range order {
+		calls[i] = s.swapCall(names, b, ops)
+	}
+	var refused []int
+	for i, reply := range s.swap.run(ctx, s.conn, calls...) {
+		b := order[i]
 		switch {
-		case moving(answers[i]):
-			s.swapApart(ctx, l, b, ops, results)
-		case scattered(answers[i]) && !onePartition(ops, b):
+		case moving(reply.Err):
+			s.swapApart(ctx, names, b, ops, results)
+		case scattered(reply.Err) && !names.clustered:
 			refused = append(refused, b...)
 		default:
-			s.swapResults(l, answers[i], b, ops, results)
-			if watch[i] != nil {
-				s.compare(pins[i], answers[i], b, ops, results)
-			}
+			s.swapResults(names, reply, b, ops, results)
 		}
 	}
-	s.swapSplit(ctx, l, ops, refused, results)
+	s.swapSplit(ctx, ops, refused, results)
 }
 
 // swapSplit performs the ops of commands that were refused because a proxy divides the keys.
-func (s *Store) swapSplit(ctx context.Context, l *link, ops []pinstore.Op, refused []int, results []pinstore.Result) {
+func (s *Store) swapSplit(ctx context.Context, ops []pinstore.Op, refused []int, results []pinstore.Result) {
 	if len(refused) > 0 {
-		l.split.Store(true)
-		s.swapOn(ctx, l, ops, refused, results)
+		s.split.Store(true)
+		s.swapOn(ctx, ops, refused, results)
 	}
 }
 
-// scattered reports whether a server or a proxy has refused a command because its keys are in several slots.
-func scattered(answer rueidis.RedisResult) bool {
-	err, ok := rueidis.IsRedisErr(answer.Error())
-	return ok && strings.HasPrefix(err.Error(), "CROSSSLOT")
-}
-
-func onePartition(ops []pinstore.Op, of batch) bool {
-	return !slices.ContainsFunc(of, func(i int) bool { return ops[i].Partition != ops[of[0]].Partition })
+// fail sets the error of some ops.
+func fail(ops []pinstore.Op, of []int, results []pinstore.Result, err error) {
+	for _, i := range of {
+		results[i] = pinstore.Result{Err: storeError(fmt.Sprintf("room %.80q", ops[i].Room), err)}
+	}
 }
 
 // batch has the indexes of the ops of a run of the script.
@@ -151,111 +144,71 @@ func chunks(of []int) iter.Seq[batch] {
 	}
 }
 
-// swapCalls returns the runs of the script, and the pins that the connection must track after each.
-func (s *Store) swapCalls(l *link, order []batch, ops []pinstore.Op) (calls []call, watch [][]string) {
-	calls, watch = make([]call, len(order)), make([][]string, len(order))
-	for i, b := range order {
-		calls[i] = s.swapCall(b, ops)
-		if l.one && l.tracked() {
-			watch[i] = s.pinsOf(b, ops)
-		}
-	}
-	return calls, watch
-}
-
-func (s *Store) swapCall(b batch, ops []pinstore.Op) call {
+// swapCall returns the run of the script for a batch.
+func (s *Store) swapCall(names keys, b batch, ops []pinstore.Op) call {
 	const keysPerOp, argsPerOp = 4, 8
 	c := call{
 		keys: make([]string, 0, keysPerOp*len(b)),
-		args: make([]string, 0, argsPerOp*len(b)),
+		args: make([]string, 0, 2+argsPerOp*len(b)),
 	}
+	c.args = append(c.args, s.news.channel, s.news.self)
 	for _, i := range b {
 		op := &ops[i]
 		standing, set := textOf(op.If.Incarnation), textOf(op.Set.Incarnation)
-		c.keys = append(c.keys, s.keys.pin(op.Partition, op.Room))
+		c.keys = append(c.keys, names.pin(op.Partition, op.Room))
 		if standing != "" {
-			c.keys = append(c.keys, s.keys.rooms(op.Partition, standing))
+			c.keys = append(c.keys, names.rooms(op.Partition, standing))
 		}
 		if set != "" {
-			c.keys = append(c.keys, s.keys.rooms(op.Partition, set), s.keys.incarnations(op.Partition))
+			c.keys = append(c.keys, names.rooms(op.Partition, set), names.incarnations(op.Partition))
 		}
-		c.args = append(c.args,
-			op.Room,
-			standing, strconv.FormatUint(op.If.Epoch, 10),
-			set, strconv.FormatUint(op.Set.Epoch, 10), strconv.Itoa(op.Set.Size),
-			strconv.FormatInt(op.TTL.Milliseconds(), 10), op.Set.Needs)
+		c.args = append(c.args, argsOf(op, standing, set)...)
 	}
 	return c
 }
 
-func (s *Store) pinsOf(b batch, ops []pinstore.Op) []string {
-	pins := make([]string, len(b))
-	for j, i := range b {
-		pins[j] = s.keys.pin(ops[i].Partition, ops[i].Room)
+// argsOf returns the arguments of an op for swap.lua and apart.lua.
+func argsOf(op *pinstore.Op, standing, set string) []string {
+	return []string{
+		op.Room, strconv.FormatUint(uint64(op.Partition), 10),
+		standing, strconv.FormatUint(op.If.Epoch, 10),
+		set, strconv.FormatUint(op.Set.Epoch, 10),
+		strconv.FormatInt(op.TTL.Milliseconds(), 10), strconv.Itoa(op.Set.Size) + "|" + op.Set.Needs,
 	}
-	return pins
 }
 
 const answersPerOp = 3
 
 // swapResults reads the answer for batch b.
-func (s *Store) swapResults(l *link, from rueidis.RedisResult, b batch, ops []pinstore.Op, results []pinstore.Result) {
-	answer, err := from.ToArray()
+func (s *Store) swapResults(names keys, reply redisconn.Reply, b batch, ops []pinstore.Op, results []pinstore.Result) {
+	answer, err := reply.List()
 	if err == nil && len(answer) != answersPerOp*len(b) {
 		err = errAnswer
 	}
+	if err != nil {
+		fail(ops, b, results, err)
+		return
+	}
 	for j, i := range b {
-		op := &ops[i]
+		result, err := swapResult(answer[answersPerOp*j:])
 		if err != nil {
-			results[i].Err = storeError(fmt.Sprintf("room %.80q", op.Room), err)
-			continue
-		}
-		result, err := swapResult(answer[answersPerOp*j:], l.tracked())
-		if err != nil {
-			result.Err = storeError(fmt.Sprintf("key %.200q", s.keys.pin(op.Partition, op.Room)), err)
+			result.Err = storeError(fmt.Sprintf("key %.200q", names.pin(ops[i].Partition, ops[i].Room)), err)
 		}
 		results[i] = result
 	}
 }
 
-// compare compares the pins that the connection read when it began to track them with the answers of the
-// script. If another client has changed a pin in between, it counts as changed after its answer. Answers that
-// are not tracked are fresh for as long as without notifications.
-func (s *Store) compare(pins, from rueidis.RedisResult, b batch, ops []pinstore.Op, results []pinstore.Result) {
-	since, err := pins.ToArray()
-	answer, _ := from.ToArray()
-	for j, i := range b {
-		if results[i].Err != nil {
-			continue
-		}
-		if err != nil || len(since) != len(b) {
-			results[i].Fresh = min(results[i].Fresh, untrackedFresh)
-			continue
-		}
-		was, _ := answer[answersPerOp*j+1].ToString()
-		if is, _ := since[j].ToString(); is == was { // both are empty if there is no pin
-			continue
-		}
-		results[i].Fresh = 0
-		for _, u := range s.users() {
-			u.changed(ops[i].Room)
-		}
-	}
-}
-
-var errAnswer = errors.New("unexpected form of the answer of a script")
-
-func swapResult(answer []rueidis.RedisMessage, tracked bool) (pinstore.Result, error) {
-	outcome, err1 := answer[0].AsInt64()
-	text, err2 := answer[1].ToString()
-	ttl, err3 := answer[2].AsInt64()
-	if err := errors.Join(err1, err2, err3); err != nil {
-		return pinstore.Result{}, err
+func swapResult(answer []any) (pinstore.Result, error) {
+	outcome, ok1 := answer[0].(int64)
+	text, ok2 := answer[1].(string)
+	ttl, ok3 := answer[2].(int64)
+	if !ok1 || !ok2 || !ok3 {
+		return pinstore.Result{}, errAnswer
 	}
 	if outcome == outcomeGarbage {
 		return pinstore.Result{}, fmt.Errorf("foreign value %.80q: remove the key", text)
 	}
-	result, err := pinResult(text, ttl, tracked)
+	result, err := pinResult(text, ttl)
 	result.Done = err == nil && outcome == outcomeDone
 	return result, err
 }

@@ -1,93 +1,79 @@
--- Compare-and-sets of the pins of some rooms; see pinstore.Op. In Redis Cluster they are of
--- one partition.
+-- Compare-and-sets of the pins of some rooms; see pinstore.Op. In a Redis Cluster, all rooms are of one partition.
 --
 -- KEYS     for each op:
---          the room's pin, the index of If if there is one, and if there is a Set its index
---          and the zset of incarnations of the partition
--- ARGV     for each op:
---          room, If incarnation, If epoch, Set incarnation, Set epoch, size, TTL in ms, needs
+--          the room's pin, the index of If if it names an incarnation, and if Set names one its index and the list
+--          of incarnations; or the pin of a single op, for a slot that moves (see apart.go)
+-- ARGV     a channel and the sender for it, and for each op:
+--          room, partition, If incarnation, If epoch, Set incarnation, Set epoch, TTL in ms, size|needs
 -- returns  for each op: outcome, the pin afterwards ('' for none), its TTL in ms
---          outcome 0: If did not match, 1: done, 2: the value is no pin, and is returned
---          in its place
+--          outcome 0: If did not match, 1: done, 2: the value is no pin, and is returned in its place
 --
--- The script reads new pins once more at the end: a connection that tracks what its scripts
--- read is notified of changes of keys that it has read since their last change. It reads no
--- other key, or indexes would be tracked, too.
+-- The script publishes the rooms whose pins it has replaced or deleted, in one message: the sender, and then the
+-- rooms, a line each. Nobody needs to hear of the first pin of a room, because nobody keeps the answer that a room
+-- has none.
 
-local FIELDS = 8
+local FIELDS, FIRST = 8, 3
 local MAX_EPOCH = 2 ^ 53 - 1 -- numbers are doubles
 local STEPS = 8 -- of a TTL, by which the end of an index moves
+local apart = #KEYS == 1
 local micros, now -- the time, once an op writes
 local out, answers = {}, 0
+local changed = {}
 local longest = {} -- TTL set so far, by index
-local texts = {} -- of times: to write one takes longer than to look it up
 
 local function answer(outcome, pin, ttl)
   out[answers + 1], out[answers + 2], out[answers + 3] = outcome, pin, ttl
   answers = answers + 3
 end
 
--- Only for times: a table with some other Lua fills up to a key that is small.
-local function text(time)
-  local t = texts[time]
-  if not t then
-    t = string.format('%.0f', time)
-    texts[time] = t
+-- Lua would write a large number with an exponent.
+local function text(number) return string.format('%.0f', number) end
+
+-- Makes a key last for a TTL at least.
+local function last(key, ttl, rest)
+  if redis.call('PTTL', key) < ttl then
+    redis.call('PEXPIRE', key, rest)
+    return true
   end
-  return t
 end
 
--- Prolongs an index, and reports whether it did. For GT a key without a TTL, such as a new
--- one, lasts forever.
-local function last(key, ttl)
-  return redis.call('PEXPIRE', key, ttl, 'GT') == 1 or redis.call('PEXPIRE', key, ttl, 'NX') == 1
-end
-
--- Enters a room into the index of an incarnation, and the incarnation into incs, the index of
--- the partition. An index lasts at least as long as its longest entry. Its end moves in
--- steps: an index that lasts until the present step has been entered into the index of the
--- partition, too, which lasts as long. Apart.lua, and other releases, end an index at no
--- step.
-local function enter(index, incs, inc, room, ttl)
-  redis.call('ZADD', index, text(now + ttl), room)
+-- Enters a room into the index of an incarnation, and the incarnation into the list. An index lasts at least as
+-- long as its longest entry. Its end moves in steps, so that most entries need not move it.
+local function enter(index, list, inc, room, partition, ttl)
+  local first = partition * 2 ^ 32
+  redis.call('ZADD', index, text(first + math.ceil((now + ttl) / 1000)), room)
+  if micros % STEPS == 0 then -- now and then, remove what has expired
+    redis.call('ZREMRANGEBYSCORE', index, text(first), '(' .. text(first + math.floor(now / 1000)))
+  end
   if ttl <= (longest[index] or 0) then
     return
   end
   longest[index] = ttl
-  local step = math.ceil(ttl / STEPS)
-  local till = (math.floor((now + ttl) / step) + 1) * step
-  local rest = string.format('%.0f', till - now)
-  if last(index, rest) then
-    redis.call('ZADD', incs, 'GT', text(till), inc)
-    last(incs, rest)
-    -- Not entries that expire now: a key expires a millisecond after its TTL.
-    redis.call('ZREMRANGEBYSCORE', index, '-inf', '(' .. text(now))
-    redis.call('ZREMRANGEBYSCORE', incs, '-inf', '(' .. text(now))
+  local rest = ttl + math.ceil(ttl / STEPS)
+  if last(index, ttl, rest) then
+    redis.call('ZADD', list, 'GT', text(now + rest), inc)
+    last(list, rest, rest)
+    redis.call('ZREMRANGEBYSCORE', list, '-inf', '(' .. text(now))
   end
 end
 
-local n = #ARGV / FIELDS
-local pins, written, k = {}, {}, 1
-local at = {} -- in KEYS, of each op
-for i = 1, n do
-  local field = (i - 1) * FIELDS
-  pins[i], at[i] = KEYS[k], k
-  k = k + 1 + (ARGV[field + 2] ~= '' and 1 or 0) + (ARGV[field + 4] ~= '' and 2 or 0)
-end
-local found = {} -- by key, false for none
-for i, value in ipairs(redis.call('MGET', unpack(pins))) do
-  found[pins[i]] = value
-end
+local k = 1 -- in KEYS
+for i = FIRST, #ARGV, FIELDS do
+  local room, partition, ifInc, ifEpoch, setInc, setEpoch, ttl, rest = unpack(ARGV, i, i + FIELDS - 1)
+  local pin, ifIndex, setIndex, list = KEYS[k], nil, nil, nil
+  k = k + 1
+  if not apart and ifInc ~= '' then
+    ifIndex, k = KEYS[k], k + 1
+  end
+  if not apart and setInc ~= '' then
+    setIndex, list, k = KEYS[k], KEYS[k + 1], k + 2
+  end
 
-for i = 1, n do
-  local room, ifInc, ifEpoch, setInc, setEpoch, size, ttl, needs = unpack(ARGV, (i - 1) * FIELDS + 1, i * FIELDS)
-  local pin, ifIndex = pins[i], KEYS[at[i] + 1]
-  local set = at[i] + (ifInc == '' and 1 or 2)
-  local setIndex, incs = KEYS[set], KEYS[set + 1]
-
-  local stands = found[pin]
+  local stands = redis.pcall('GET', pin)
   local inc, epoch = '', nil
-  if stands then
+  if type(stands) == 'table' then
+    stands, inc = 'another type', nil
+  elseif stands then
     inc, epoch = string.match(stands, '^([^|]+|%d+)|(%d+)|%d+|')
   end
 
@@ -95,7 +81,7 @@ for i = 1, n do
     answer(2, stands, 0)
 
   elseif inc ~= ifInc or (ifEpoch ~= '0' and epoch ~= ifEpoch) then
-    if ifInc ~= '' and inc ~= ifInc then
+    if ifIndex and inc ~= ifInc then
       redis.call('ZREM', ifIndex, room)
     end
     if stands then
@@ -107,8 +93,10 @@ for i = 1, n do
   elseif setInc == '' then
     if stands then
       redis.call('DEL', pin)
-      redis.call('ZREM', ifIndex, room)
-      found[pin] = false
+      if ifIndex then
+        redis.call('ZREM', ifIndex, room)
+      end
+      changed[#changed + 1] = room
     end
     answer(1, '', 0)
 
@@ -118,28 +106,27 @@ for i = 1, n do
       micros = time[1] * 1000000 + time[2]
       now = math.floor(micros / 1000)
     end
+    local was = epoch
     if inc ~= setInc or tonumber(setEpoch) > tonumber(epoch) then
       epoch = text(math.max(ifEpoch + 1, setEpoch + 1, (epoch or 0) + 1, micros))
     end
-    local value = setInc .. '|' .. epoch .. '|' .. size .. '|' .. needs
+    local value = setInc .. '|' .. epoch .. '|' .. rest
     -- The index comes first: an entry without a pin is harmless, a pin without an
     -- entry would be lost when its node dies.
-    enter(setIndex, incs, setInc, room, tonumber(ttl))
-    -- A key that MGET does not show is no string, and so no pin.
-    if redis.call('SET', pin, value, 'PX', ttl, stands and 'XX' or 'NX') then
-      if stands and inc ~= setInc then
+    if setIndex then
+      enter(setIndex, list, setInc, room, tonumber(partition), tonumber(ttl))
+    end
+    redis.call('SET', pin, value, 'PX', ttl)
+    if stands and epoch ~= was then
+      changed[#changed + 1] = room
+      if ifIndex and inc ~= setInc then
         redis.call('ZREM', ifIndex, room)
       end
-      found[pin] = value
-      written[#written + 1] = pin
-      answer(1, value, tonumber(ttl))
-    else
-      redis.call('ZREM', setIndex, room)
-      answer(2, 'another type', 0)
     end
+    answer(1, value, tonumber(ttl))
   end
 end
-if #written > 0 then
-  redis.call('MGET', unpack(written))
+if #changed > 0 then
+  redis.call('PUBLISH', ARGV[1], ARGV[2] .. '\n' .. table.concat(changed, '\n'))
 end
 return out

@@ -105,8 +105,8 @@ func TestFailover(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel() // it mostly waits
 			url, fail := start(t)
-			a, b := ready(t, Options{URL: url}), ready(t, Options{URL: url})
-			failover(t, a, b, func() { fail(a.keys.pin(17, "room")) })
+			a, b := ready(t, redisAt{URL: url}), ready(t, redisAt{URL: url})
+			failover(t, a, b, func() { fail(names(a).pin(17, "room")) })
 		})
 	}
 }
@@ -138,6 +138,7 @@ func failover(t *testing.T, a, b *Store, fail func()) {
 	}
 	works(t, b) // also on the connections that had nothing to do
 	// The new master notifies of changes, and has an index.
+	redistest.Eventually(t, "a subscription", a.Notified)
 	is := swap(t, a, read("after")).Pin
 	notified.reset()
 	swap(t, b, pinstore.Op{Partition: 17, Room: "after", If: is, Set: pinstore.Pin{Incarnation: node("m", 2)}, TTL: time.Hour})

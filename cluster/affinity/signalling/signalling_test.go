@@ -16,6 +16,7 @@ import (
 	"github.com/roost-cluster/roost/cluster"
 	"github.com/roost-cluster/roost/cluster/affinity"
 	"github.com/roost-cluster/roost/cluster/affinity/reconnect"
+	"github.com/roost-cluster/roost/cluster/affinity/redisconn/rueidisconn"
 	"github.com/roost-cluster/roost/cluster/affinity/redisstore"
 	"github.com/roost-cluster/roost/cluster/affinity/signalling"
 	"github.com/roost-cluster/roost/internal/redistest"
@@ -50,7 +51,11 @@ func start(t *testing.T, api string, ids ...string) []*affinity.Resolver {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { _ = agent.Close() })
-		store, err := redisstore.Open(t.Context(), redisstore.Options{URL: redistest.Patient(url)})
+		redis, err := rueidisconn.Open(t.Context(), rueidisconn.Options{URL: redistest.Patient(url)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		store, err := redisstore.New(redis, redisstore.Options{})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -320,6 +320,9 @@ func TestChecks(t *testing.T) {
 		"redis far away": {after(func(l *Look) {
 			l.Stats.Rooms.StoreRoundTrip, l.Stats.Rooms.StoreBudget = 60*time.Millisecond, 150*time.Millisecond
 		}), "redis: warn: a heartbeat to Redis takes 60ms, and a join waits for at most 150ms"},
+		"redis is mute": {after(func(l *Look) {
+			l.Stats.Rooms.StoreUnnotified = "NOPERM no channel"
+		}), "redis: warn: Redis does not tell this node of changed rooms: NOPERM no channel"},
 		"redis away": {after(func(l *Look) { l.Stats.Rooms.StoreDoubt, l.Stats.Rooms.Breaker = true, "open" }), "redis: fail: breaker: open"},
 		"redis is slow": {after(func(l *Look) {
 			l.Stats.Rooms.StoreDoubt, l.Stats.Rooms.Breaker, l.Stats.Rooms.StoreProblem = true, "closed", "not within 150ms"
@@ -459,7 +462,8 @@ func TestRedisAdvice(t *testing.T) {
 		"ERR AUTH <password> called without any password configured for the default user. Are you sure your configuration is correct?": "it has none",
 		"tls: failed to verify certificate: x509: certificate is valid for b.test, not redis.test":                                     "certificate",
 		"EOF": "proxy",
-		"read tcp 10.0.0.1:1->10.0.0.2:6379: read: connection reset by peer": "proxy",
+		"EOF; found at redis.test:6379: a port with TLS: use rediss:// in place of redis://": "what the finding says",
+		"read tcp 10.0.0.1:1->10.0.0.2:6379: read: connection reset by peer":                 "proxy",
 		"connection refused":                                        "runs, and listens",
 		"no route to host":                                          "firewalls",
 		"network is unreachable":                                    "firewalls",

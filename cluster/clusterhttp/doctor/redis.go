@@ -39,6 +39,14 @@ func (e Examination) redis() []Check {
 			"give the agents a --redis-timeout of three round trips or more (--network wan: 1s), or move Redis nearer",
 		})
 	}
+	if r.StoreUnnotified != "" && !r.StoreDoubt {
+		problems = append(problems, Check{
+			"redis", Warn,
+			fmt.Sprintf("Redis%s does not tell this node of changed rooms: %s", at(r.Store), r.StoreUnnotified),
+			"a lookup asks Redis again after a second in place of 30, and a node may need 5 s to see that its room has moved",
+			"use a Redis or a proxy with PUBLISH and SUBSCRIBE, and give the agent's user the channel of the access list in the documentation of package redisstore",
+		})
+	}
 	if len(r.CutOff) > 0 {
 		problems = append(problems, Check{
 			"redis", Fail,
@@ -81,6 +89,8 @@ func (e Examination) silentAdvice() string {
 // advices are what to do about a problem that the Redis client reports. The first entry whose part occurs in
 // the report counts.
 var advices = []struct{ part, do string }{ //nolint:gochecknoglobals // a table
+	{"LOADING ", "wait until Redis has loaded its data; if it takes long, look at its log"},
+	{"; found at ", "do what the finding says of the address; if the port is right, see what a name or a balancer leads to there"},
 	{"WRONGPASS", badPassword},
 	{"NOAUTH", badPassword},
 	{"NOPERM", "give the agent's user on Redis all keys and commands of the access list in the documentation of package redisstore"},
@@ -96,7 +106,6 @@ var advices = []struct{ part, do string }{ //nolint:gochecknoglobals // a table
 	{"tls: ", badCertificate},
 	{"EOF", hungUp},
 	{"connection reset", hungUp},
-	{"LOADING ", "wait until Redis has loaded its data; if it takes long, look at its log"},
 	{"lookup ", "see why the name has no address: the name in --redis, and the DNS server that the agent asks"},
 	{"connection refused", "see whether Redis runs, and listens at this address and port"},
 	{"no route to host", unreachable},

@@ -12,6 +12,7 @@ import (
 
 	"github.com/roost-cluster/roost/cluster"
 	"github.com/roost-cluster/roost/cluster/affinity"
+	"github.com/roost-cluster/roost/cluster/affinity/redisconn/rueidisconn"
 	"github.com/roost-cluster/roost/cluster/affinity/redisstore"
 	"github.com/roost-cluster/roost/cluster/clusterhttp"
 	"github.com/roost-cluster/roost/internal/redistest"
@@ -32,7 +33,11 @@ func startTwo(t *testing.T) *twoNodes {
 	n := &twoNodes{a: agent(t, ttl, "node-a"), redis: redistest.Start(t)}
 	n.b = agent(t, ttl, "node-b", n.a.Addr())
 	resolver := func(a *cluster.Agent) *affinity.Resolver {
-		store, err := redisstore.Open(t.Context(), redisstore.Options{URL: n.redis.URL()})
+		redis, err := rueidisconn.Open(t.Context(), rueidisconn.Options{URL: n.redis.URL()})
+		if err != nil {
+			t.Fatal(err)
+		}
+		store, err := redisstore.New(redis, redisstore.Options{})
 		if err != nil {
 			t.Fatal(err)
 		}

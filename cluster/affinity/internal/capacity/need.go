@@ -29,7 +29,24 @@ const (
 	units      = "units"
 	prefer     = "prefer"
 	require    = "require"
+	replaced   = "replaced" // not part of the need: see Replacing
 )
+
+// Replacing returns a pin that says that it replaces another node's pin, or the mark of a released room. Without this, a
+// node that finds a new pin with its own name cannot tell whether the room was elsewhere or the store lost the pin.
+func Replacing(p pinstore.Pin) pinstore.Pin {
+	if p.Needs != "" {
+		p.Needs += "&"
+	}
+	p.Needs += replaced + "=1"
+	return p
+}
+
+// Replaced reports whether a pin comes from Replacing and its host has not written it since.
+func Replaced(p pinstore.Pin) bool {
+	all, _ := url.ParseQuery(p.Needs)
+	return all.Has(replaced)
+}
 
 // EncodeRules returns the rules of a room in the form of Pin.Needs.
 func EncodeRules(preferred []string, required map[string]string) string {
@@ -71,6 +88,7 @@ func NeedIn(p pinstore.Pin) Need {
 	n.Units = max(0, n.Units)
 	all.Del(publishers)
 	all.Del(units)
+	all.Del(replaced)
 	n.Rules = all.Encode()
 	return n
 }

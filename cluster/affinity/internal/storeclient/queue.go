@@ -1,6 +1,7 @@
 package storeclient
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -42,6 +43,7 @@ type queue struct {
 
 	mu      sync.Mutex
 	running int
+	idle    sync.Pool // of *waiter; not guarded by mu
 	waiting []*waiter // empty unless abreast calls are running
 	ticking bool      // a tick has begun, for those who wait
 
@@ -53,15 +55,30 @@ type queue struct {
 type waiter struct {
 	op     pinstore.Op
 	answer chan pinstore.Result // holds one
+	late   *time.Timer
 }
 
-// swap performs an op and waits at most until ctx ends. An op with a limit shares no call.
+// Until returns a ctx that limits Client.Swap to a time, like context.WithDeadline but without the cost of a timer for each
+// call. Its Done does not tell that the time has come.
+func Until(ctx context.Context, at time.Time) context.Context { return until{ctx, at} }
+
+type until struct {
+	context.Context
+	at time.Time
+}
+
+// Deadline implements context.Context.
+func (u until) Deadline() (time.Time, bool) { return u.at, true }
+
+// swap performs an op and waits at most until ctx ends, or for a ctx of Until, until its deadline. An op with a limit shares
+// no call.
 func (q *queue) swap(ctx context.Context, op pinstore.Op) pinstore.Result {
-	if ctx.Err() != nil { // nothing is sent
+	at, bounded := ctx.Deadline()
+	if ctx.Err() != nil || (bounded && !time.Now().Before(at)) { // nothing is sent
 		return pinstore.Result{Err: fmt.Errorf("%w: %w", pinstore.ErrStore, errBusy)}
 	}
 	if op.Limit > 0 {
-		return q.call(ctx, op)[0]
+		return q.alone(ctx, op)[0]
 	}
 	q.mu.Lock()
 	apart := time.Now().Before(q.apart)
@@ -72,17 +89,29 @@ func (q *queue) swap(ctx context.Context, op pinstore.Op) pinstore.Result {
 		}
 		q.mu.Unlock()
 		whole := q.whole(ctx)
-		results := q.call(ctx, op)
+		results := q.alone(ctx, op)
 		q.heed(whole, results)
 		return results[0]
 	}
-	w := &waiter{op, make(chan pinstore.Result, 1)}
+	w := q.waiter(op)
 	q.waiting = append(q.waiting, w)
 	q.waitATick()
 	q.mu.Unlock()
+	return q.wait(ctx, w)
+}
+
+// wait returns the answer for a waiter.
+func (q *queue) wait(ctx context.Context, w *waiter) pinstore.Result {
+	var late <-chan time.Time
+	if at, bounded := ctx.Deadline(); bounded {
+		w.late.Reset(time.Until(at))
+		late = w.late.C
+	}
 	select {
 	case res := <-w.answer:
+		q.done(w)
 		return res
+	case <-late:
 	case <-ctx.Done():
 	}
 	q.mu.Lock()
@@ -95,8 +124,36 @@ func (q *queue) swap(ctx context.Context, op pinstore.Op) pinstore.Result {
 	case res := <-w.answer: // it came at the same time
 		return res
 	default:
-		return pinstore.Result{Err: fmt.Errorf("%w: %w", pinstore.ErrStore, ctx.Err())}
+		return pinstore.Result{Err: fmt.Errorf("%w: %w", pinstore.ErrStore, cmp.Or(ctx.Err(), context.DeadlineExceeded))}
 	}
+}
+
+// alone performs an op in a call of its own.
+func (q *queue) alone(ctx context.Context, op pinstore.Op) []pinstore.Result {
+	if at, bounded := ctx.Deadline(); bounded {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithDeadline(ctx, at)
+		defer cancel()
+	}
+	return q.call(ctx, op)
+}
+
+// waiter returns a waiter for an op.
+func (q *queue) waiter(op pinstore.Op) *waiter {
+	w, ok := q.idle.Get().(*waiter)
+	if !ok {
+		w = &waiter{answer: make(chan pinstore.Result, 1), late: time.NewTimer(time.Hour)}
+		w.late.Stop()
+	}
+	w.op = op
+	return w
+}
+
+// done keeps a waiter that has got its answer for another op.
+func (q *queue) done(w *waiter) {
+	w.late.Stop()
+	w.op = pinstore.Op{}
+	q.idle.Put(w)
 }
 
 // next ends a call, and begins the next one for ops that have waited if few calls are running. Otherwise the next tick does.

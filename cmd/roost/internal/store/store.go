@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/roost-cluster/roost/cluster/affinity/pinstore"
+	"github.com/roost-cluster/roost/cluster/affinity/redisconn/rueidisconn"
 	"github.com/roost-cluster/roost/cluster/affinity/redisstore"
 	"github.com/roost-cluster/roost/lease"
 	"github.com/roost-cluster/roost/placement"
@@ -74,16 +75,34 @@ func Open(ctx context.Context, url, cluster string, budget time.Duration, log *s
 	defer cancel()
 	s := new(redis)
 	s.SetCredentials(url)
-	if s.Store, err = redisstore.Open(ctx, redisstore.Options{URL: url, Prefix: prefix, Budget: budget, Credentials: s.credentials}); err != nil {
+	conn, err := rueidisconn.Open(ctx, rueidisconn.Options{URL: url, Budget: budget, Credentials: s.credentials})
+	if err != nil {
 		return nil, fmt.Errorf("--redis: %w", err)
+	}
+	if s.Store, err = redisstore.New(conn, redisstore.Options{Prefix: prefix}); err != nil {
+		return nil, err
 	}
 	// Any request shows whether Redis answers.
 	if _, err := s.Index(ctx, []placement.Partition{0}, func(lease.Incarnation) bool { return false }, 1); err != nil {
 		log.Warn("Redis does not answer; starting without it, retrying", "redis", host(url), "err", err)
 	} else {
 		log.Info("rooms are pinned on Redis", "redis", host(url), "prefix", prefix)
+		s.warnUnnotified(ctx, log)
 	}
 	return s, nil
+}
+
+// warnUnnotified logs a warning if Redis sends no messages about changed rooms until ctx ends.
+func (r *redis) warnUnnotified(ctx context.Context, log *slog.Logger) {
+	const pause = 10 * time.Millisecond
+	for r.Notified() != nil {
+		select {
+		case <-time.After(pause):
+		case <-ctx.Done():
+			log.Warn("Redis sends no messages about changed rooms", "err", r.Notified())
+			return
+		}
+	}
 }
 
 // CheckURL checks the URL of a store. Errors do not show any part of the URL, because any part of a malformed

@@ -1,4 +1,4 @@
-package redisstore
+package rueidisconn
 
 import (
 	"cmp"
@@ -14,10 +14,7 @@ import (
 	"github.com/redis/rueidis"
 )
 
-// DefaultPrefix is the default of Options.Prefix.
-const DefaultPrefix = "roost:"
-
-// Options configures a Store.
+// Options configures a Conn.
 type Options struct {
 	// URL is the address of Redis:
 	//
@@ -28,20 +25,13 @@ type Options struct {
 	//	unix:///run/redis.sock                                a socket
 	//
 	// Percent-encode special characters in the user and the password. A cluster is detected. The address of
-	// one of its nodes is enough, but more addresses help while that node is down. client_cache=0 in the
-	// query disables caching, for servers without CLIENT TRACKING. dial_timeout and write_timeout replace the
-	// defaults, which follow from Budget. Required.
+	// one of its nodes is enough, but more addresses help while that node is down. dial_timeout and
+	// write_timeout replace the defaults, which follow from Budget. Required.
 	URL string
 
 	// Budget is the Config.Budget of the resolvers over this store, if it is not 150 ms. A connection may take twice
 	// as long to open and to answer, and at least 300 ms and 500 ms.
 	Budget time.Duration
-
-	// Prefix begins the names of all keys, except those of the fingerprint. All nodes of a cluster must use
-	// the same prefix. Clusters that share a Redis need different prefixes and different names
-	// (cluster.Config.Cluster). If two clusters use the same prefix, affinity.Start of the later one fails.
-	// Printable ASCII without braces. Default "roost:".
-	Prefix string
 
 	// TLS replaces the default of a rediss:// URL, which verifies the server with the system's authorities
 	// and the URL's host name.
@@ -67,7 +57,7 @@ func (o Options) String() string {
 	if u, err := url.Parse(o.URL); err == nil {
 		where = u.Redacted()
 	}
-	return where + " prefix " + cmp.Or(o.Prefix, DefaultPrefix)
+	return where
 }
 
 // GoString is String.
@@ -78,30 +68,25 @@ func (o Options) LogValue() slog.Value { return slog.StringValue(o.String()) }
 
 // The errors contain no part of the URL, because any part of a malformed URL can be the password.
 var (
-	errURL = errors.New("redisstore: the URL cannot be read: it must look like redis://user:password@host:6379/0?name=value " +
+	errURL = errors.New("rueidisconn: the URL cannot be read: it must look like redis://user:password@host:6379/0?name=value " +
 		"with special characters percent-encoded, begin with redis, rediss or unix, and have no faulty values in its query")
-	errTLS = errors.New("redisstore: Options.TLS needs a URL that begins with rediss://")
+	errTLS = errors.New("rueidisconn: Options.TLS needs a URL that begins with rediss://")
 )
 
-// client returns the options of a client without tracking, and whether a client with tracking is also wanted.
-// The options are used until life ends.
-func (o Options) client(life context.Context) (opt rueidis.ClientOption, tracking bool, err error) {
-	if err := keys(o.Prefix).validate(); err != nil {
-		return opt, false, err
-	}
+// client returns the options of a client. The options are used until life ends.
+func (o Options) client(life context.Context) (opt rueidis.ClientOption, err error) {
 	opt, err = rueidis.ParseURL(o.URL)
 	if err != nil || (opt.InitAddress[0] == "" && strings.HasPrefix(o.URL, "unix:")) {
-		return opt, false, errURL
+		return opt, errURL
 	}
 	if o.TLS != nil {
 		if opt.TLSConfig == nil {
-			return opt, false, errTLS
+			return opt, errTLS
 		}
 		name := opt.TLSConfig.ServerName
 		opt.TLSConfig = o.TLS.Clone()
 		opt.TLSConfig.ServerName = cmp.Or(opt.TLSConfig.ServerName, name)
 	}
-	tracking = !opt.DisableCache
 	opt.DisableCache = true
 	opt.Dialer.Timeout = cmp.Or(opt.Dialer.Timeout, max(300*time.Millisecond, 2*o.Budget))
 	opt.ConnWriteTimeout = cmp.Or(opt.ConnWriteTimeout, max(500*time.Millisecond, 2*o.Budget))
@@ -110,7 +95,7 @@ func (o Options) client(life context.Context) (opt rueidis.ClientOption, trackin
 	// Without a refresh, the client would never detect a node that died without closing its connections.
 	const refresh = 5 * time.Second
 	opt.ClusterOption.ShardsRefreshInterval = refresh
-	opt.ClusterOption.MaxMovedRedirections = 8 // limits redirections, because calls run until they end; see Store.do
+	opt.ClusterOption.MaxMovedRedirections = 8 // limits redirections, because calls run until they end; see Conn.Do
 	opt.Sentinel.TopologyRefreshInterval = refresh
 	opt.Sentinel.Dialer = opt.Dialer
 	opt.Sentinel.TLSConfig = opt.TLSConfig
@@ -119,24 +104,23 @@ func (o Options) client(life context.Context) (opt rueidis.ClientOption, trackin
 	opt.DialCtxFn = dialed(opt.DialCtxFn)
 	o.ask(life, &opt)
 
-	// Use one connection to each server, because the server tracks the keys that a connection has read, and
-	// does not notify it of its own changes. The default is several connections, picked at random, and
-	// another for large pipelines.
+	// Use one connection to each server, for commands and messages. The default is several connections, picked
+	// at random, and another for large pipelines.
 	opt.PipelineMultiplex = -1
 	opt.BlockingPipeline = -1
 	opt.AlwaysPipelining = true
 	const buffer = 32 << 10 // commands and answers are small; the default is 512 kB
 	opt.ReadBufferEachConn = buffer
 	opt.WriteBufferEachConn = buffer
-	return opt, tracking, nil
+	return opt, nil
 }
 
 // validate returns the addresses and the database, for people.
 func (o Options) validate() (where string, err error) {
 	if o.URL == "" {
-		return "", fmt.Errorf("redisstore: Options.URL is missing")
+		return "", fmt.Errorf("rueidisconn: Options.URL is missing")
 	}
-	opt, _, err := o.client(context.Background())
+	opt, err := o.client(context.Background())
 	if err != nil {
 		return "", err
 	}

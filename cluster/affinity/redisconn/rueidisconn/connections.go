@@ -1,4 +1,4 @@
-package redisstore
+package rueidisconn
 
 import (
 	"context"
@@ -8,80 +8,7 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
-
-	"github.com/redis/rueidis"
-
-	"github.com/roost-cluster/roost/cluster/affinity/pinstore"
 )
-
-// Notify implements pinstore.Store. It also calls changed with "" when a connection to any server is lost, so
-// that no stale pin goes unnoticed. It does so before the next connection to that server answers, but if
-// sentinels have made another server the master, that server may have answered for a second by then. With
-// client_cache=0, it only calls changed with a room for changes by other users of this Store.
-func (s *Store) Notify(changed func(room string)) (stop func()) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	this := &user{changed}
-	users := slices.Concat(s.users(), []*user{this})
-	s.changed.Store(&users)
-	return func() {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		users := slices.DeleteFunc(slices.Clone(s.users()), func(u *user) bool { return u == this })
-		s.changed.Store(&users)
-	}
-}
-
-// user is notified of changes.
-type user struct{ changed func(room string) }
-
-// users returns the users to notify.
-func (s *Store) users() []*user {
-	if users := s.changed.Load(); users != nil {
-		return *users
-	}
-	return nil
-}
-
-// invalidated is called by each tracking connection. nil means all keys.
-func (s *Store) invalidated(names []rueidis.RedisMessage) {
-	users := s.users()
-	if names == nil {
-		for _, u := range users {
-			u.changed("")
-		}
-		return
-	}
-	for i := range names {
-		name, err := names[i].ToString()
-		if err != nil {
-			continue
-		}
-		room, ok := s.keys.room(name)
-		if !ok {
-			continue
-		}
-		for _, u := range users {
-			u.changed(room)
-		}
-	}
-}
-
-// notifyOthers notifies the users of this Store of each other's changes, because the server does not notify a
-// connection of its own changes.
-func (s *Store) notifyOthers(ops []pinstore.Op, results []pinstore.Result) {
-	users := s.users()
-	if len(users) < 2 {
-		return
-	}
-	for i, op := range ops {
-		if results[i].Done && op.Set.Incarnation != op.If.Incarnation {
-			for _, u := range users {
-				u.changed(op.Room)
-			}
-		}
-	}
-}
 
 type dialer = func(ctx context.Context, addr string, d *net.Dialer, security *tls.Config) (net.Conn, error)
 
@@ -99,16 +26,19 @@ func dialed(dial dialer) dialer {
 }
 
 // connections are the connections of a client. They announce their loss before they close, and before the
-// next one to the same address is used. The client also calls OnInvalidations, but may let callers dial again
-// before that. An answer over the next connection could then come first, and what the server has forgotten
-// would look like a change by another node.
+// next one to the same address is used. Otherwise an answer over the next connection could come first, and what the
+// server has forgotten would look like a change by another node.
 type connections struct {
 	dial dialer
 	lost func()
 
-	mu     sync.Mutex
-	last   map[string]*connection // by address; the client has one connection to each
-	failed error                  // error of the latest attempt; nil: it succeeded
+	mu   sync.Mutex
+	last map[string]*connection // by address; the client has one connection to each
+	// several says that the client has more than one connection to an address, because it receives messages
+	// over another one (protocol=2). Then the next connection does not announce the loss of the former.
+	several bool
+
+	failed error // error of the latest attempt; nil: it succeeded
 }
 
 func newConnections(dial dialer, lost func()) *connections {
@@ -126,6 +56,9 @@ func (c *connections) open(ctx context.Context, addr string, d *net.Dialer, secu
 	next := &connection{Conn: conn, lost: sync.OnceFunc(c.lost)}
 	former := c.last[addr]
 	c.last[addr] = next
+	if c.several {
+		former = nil
+	}
 	c.mu.Unlock()
 	if former != nil {
 		former.announce() // it may have failed without being closed yet

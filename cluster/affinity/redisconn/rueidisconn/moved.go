@@ -1,4 +1,4 @@
-package redisstore
+package rueidisconn
 
 import (
 	"context"
@@ -16,7 +16,7 @@ import (
 // stays up as a replica, keeps its connections and rejects all writes. mover is for a single server. With
 // sentinels or a cluster, the client asks these for the master.
 type mover struct {
-	all []*connections // in the order to close them
+	conns *connections
 
 	mu    sync.Mutex
 	last  time.Time // when they were last closed
@@ -36,9 +36,7 @@ func (m *mover) heed(answers ...rueidis.RedisResult) {
 	for _, answer := range answers {
 		if err, ok := rueidis.IsRedisErr(answer.Error()); ok && noMaster(err.Error()) {
 			if m.due(time.Now()) {
-				for _, c := range m.all {
-					c.close(fmt.Errorf("the connection was closed to look for the master again: %w", err))
-				}
+				m.conns.close(fmt.Errorf("the connection was closed to look for the master again: %w", err))
 			}
 			return
 		}

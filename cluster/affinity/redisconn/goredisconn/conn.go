@@ -1,0 +1,199 @@
+// Package goredisconn connects the stores of package redisstore to Redis over a go-redis client that your program
+// already has, with its TLS, Sentinel and credentials.
+//
+//	store, err := redisstore.New(goredisconn.New(client), redisstore.Options{Prefix: "calls:"})
+//
+// Give the client MaxRetries -1, because resolvers have a budget and a circuit breaker of their own. A command that the
+// client sends twice harms no room, but can count the units of a new room twice. With 64 callers, go-redis takes
+// two to three times as long as rueidis (package rueidisconn).
+package goredisconn
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"strings"
+	"sync"
+	"sync/atomic"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/roost-cluster/roost/cluster/affinity/redisconn"
+)
+
+// Conn is a connection over a go-redis client. Its methods are safe for concurrent use.
+type Conn struct {
+	client    redis.UniversalClient
+	clustered bool
+	lost      atomic.Pointer[func()]
+	calls     sync.WaitGroup
+}
+
+var _ redisconn.Conn = (*Conn)(nil)
+
+// New returns a connection over a [redis.Client], also one of Sentinel, or over a [redis.ClusterClient]. The client is
+// not closed with the connection. Close it later.
+func New(client redis.UniversalClient) *Conn {
+	c := &Conn{client: client}
+	if cluster, ok := client.(*redis.ClusterClient); ok {
+		c.clustered = true
+		cluster.OnNewNode(func(node *redis.Client) { node.AddHook(hook{c}) })
+	} else {
+		client.AddHook(hook{c})
+	}
+	return c
+}
+
+// OnLoss implements redisconn.Conn. Connections that the client opened before New are not watched.
+func (c *Conn) OnLoss(lost func()) { c.lost.Store(&lost) }
+
+// String returns where Redis is.
+func (c *Conn) String() string {
+	switch client := c.client.(type) {
+	case *redis.Client:
+		return fmt.Sprintf("%s/%d", client.Options().Addr, client.Options().DB)
+	case *redis.ClusterClient:
+		return strings.Join(client.Options().Addrs, ",")
+	}
+	return "Redis"
+}
+
+// Close waits for commands in progress, at most until the timeouts of the client.
+func (c *Conn) Close() error {
+	c.calls.Wait()
+	return nil
+}
+
+// Clustered implements redisconn.Conn.
+func (c *Conn) Clustered() (bool, error) { return c.clustered, nil }
+
+// Do implements redisconn.Conn. The client does not get ctx, because it would dial with it, and would never reach
+// a server that needs longer than the budget of a call. So the commands run on their own goroutine until the
+// client's timeouts.
+func (c *Conn) Do(ctx context.Context, commands ...redisconn.Command) []redisconn.Reply {
+	if err := ctx.Err(); err != nil {
+		return redisconn.Failed(len(commands), err)
+	}
+	answer := make(chan []redisconn.Reply, 1)
+	c.calls.Go(func() { answer <- c.do(context.WithoutCancel(ctx), commands) })
+	select {
+	case replies := <-answer:
+		return replies
+	case <-ctx.Done():
+		return redisconn.Failed(len(commands), ctx.Err())
+	}
+}
+
+func (c *Conn) do(ctx context.Context, commands []redisconn.Command) []redisconn.Reply {
+	cmds := make([]*redis.Cmd, len(commands))
+	for i, command := range commands {
+		words := command.Words()
+		args := make([]any, len(words))
+		for j, word := range words {
+			args[j] = word
+		}
+		cmds[i] = redis.NewCmd(ctx, args...)
+		if len(command.Keys) > 0 {
+			cmds[i].SetFirstKeyPos(int8(len(command.Head))) //nolint:gosec // a head has up to three words
+		}
+	}
+	if len(cmds) == 1 {
+		_ = c.client.Process(ctx, cmds[0]) // the command has the error
+	} else {
+		pipe := c.client.Pipeline()
+		for _, cmd := range cmds {
+			_ = pipe.Process(ctx, cmd)
+		}
+		_, _ = pipe.Exec(ctx)
+	}
+	replies := make([]redisconn.Reply, len(cmds))
+	for i, cmd := range cmds {
+		value, err := cmd.Result()
+		replies[i] = redisconn.Reply{Value: value, Err: errorOf(err)}
+	}
+	return replies
+}
+
+func errorOf(err error) error {
+	if errors.Is(err, redis.Nil) {
+		return nil
+	}
+	if errors.Is(err, redis.ErrClosed) {
+		return redisconn.ErrClosed
+	}
+	if _, ok := errors.AsType[redis.Error](err); ok {
+		return redisconn.Error(err.Error())
+	}
+	return err
+}
+
+// Subscribe implements redisconn.Conn.
+func (c *Conn) Subscribe(ctx context.Context, channel string, message func(payload string)) error {
+	subscription := c.client.Subscribe(ctx, channel)
+	closed := context.AfterFunc(ctx, func() { _ = subscription.Close() }) // ends ReceiveMessage, which ctx does not
+	defer func() {
+		if closed() {
+			_ = subscription.Close()
+		}
+	}()
+	for {
+		m, err := subscription.ReceiveMessage(ctx)
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		if err != nil {
+			return fmt.Errorf("receive messages: %w", errorOf(err))
+		}
+		message(m.Payload)
+	}
+}
+
+// hook watches the connections of a client.
+type hook struct{ *Conn }
+
+func (h hook) DialHook(dial redis.DialHook) redis.DialHook {
+	return func(ctx context.Context, network, addr string) (net.Conn, error) {
+		conn, err := dial(ctx, network, addr)
+		if err != nil {
+			return nil, err
+		}
+		return &watched{Conn: conn, of: h.Conn}, nil
+	}
+}
+
+func (hook) ProcessHook(next redis.ProcessHook) redis.ProcessHook { return next }
+
+func (hook) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+
+// watched is a connection that announces its loss before the client learns of it. A connection that the client closes is
+// not lost. Neither is one that was refused before any answer, because such a server is dialed again and again.
+type watched struct {
+	net.Conn
+	of       *Conn
+	answered atomic.Bool
+	closed   atomic.Bool
+	once     sync.Once
+}
+
+func (w *watched) Read(b []byte) (int, error) {
+	n, err := w.Conn.Read(b)
+	if n > 0 {
+		w.answered.Store(true)
+	}
+	if err != nil && !w.closed.Load() && w.answered.Load() {
+		w.once.Do(func() {
+			if lost := w.of.lost.Load(); lost != nil {
+				(*lost)()
+			}
+		})
+	}
+	return n, err
+}
+
+func (w *watched) Close() error {
+	w.closed.Store(true)
+	return w.Conn.Close()
+}

@@ -1,0 +1,56 @@
+package redisstore
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/roost-cluster/roost/cluster/affinity/pinstore"
+	"github.com/roost-cluster/roost/cluster/affinity/redisconn/goredisconn"
+	"github.com/roost-cluster/roost/internal/redistest"
+	"github.com/roost-cluster/roost/placement"
+)
+
+// A server that looks like one, and keeps its keys on several, refuses a script with the keys of
+// several partitions. Each op is then performed, once.
+func TestScattered(t *testing.T) {
+	cluster := redistest.StartCluster(t, 1, 0)
+	client := redis.NewClient(&redis.Options{Addr: cluster.Owner(keys{prefix: DefaultPrefix}.pin(17, "")).Addr(), MaxRetries: -1})
+	t.Cleanup(func() { _ = client.Close() })
+	s, err := New(goredisconn.New(client), Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = s.Close() })
+	reads := make([]pinstore.Op, 3*maxOps)
+	ops := make([]pinstore.Op, 3*maxOps)
+	for i := range ops {
+		ops[i] = first(fmt.Sprint("room ", i), node("n", 1))
+		if i >= maxOps { // the first batch is of one partition, and is not refused
+			ops[i].Partition = placement.Partition(i % 5)
+		}
+		reads[i] = pinstore.Op{Partition: ops[i].Partition, Room: ops[i].Room}
+	}
+	refused := func() {
+		t.Helper()
+		if !s.split.Swap(false) {
+			t.Error("the server has refused nothing; want a refusal")
+		}
+	}
+	for range 2 {
+		for i, r := range s.Swap(t.Context(), ops...) {
+			if r.Err != nil || !r.Done || r.Pin.Incarnation != node("n", 1) {
+				t.Fatalf("op %d: %+v", i, r)
+			}
+			ops[i].If = r.Pin // the second time each is refreshed
+		}
+	}
+	refused()
+	for i, r := range s.Swap(t.Context(), reads...) {
+		if r.Err != nil || r.Pin != ops[i].If {
+			t.Fatalf("read %d: %+v, want %v", i, r, ops[i].If)
+		}
+	}
+	refused()
+}

@@ -1,0 +1,253 @@
+package redisstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/roost-cluster/roost/cluster/affinity/pinstore"
+	"github.com/roost-cluster/roost/cluster/affinity/redisconn"
+)
+
+// Notify implements pinstore.Store. It also calls changed with "" when a connection to any server or the
+// subscription is lost, so that no stale pin goes unnoticed.
+func (s *Store) Notify(changed func(room string)) (stop func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	this := &user{changed}
+	users := slices.Concat(s.users(), []*user{this})
+	s.changed.Store(&users)
+	return func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		users := slices.DeleteFunc(slices.Clone(s.users()), func(u *user) bool { return u == this })
+		s.changed.Store(&users)
+	}
+}
+
+// user is notified of changes.
+type user struct{ changed func(room string) }
+
+// users returns the users to notify.
+func (s *Store) users() []*user {
+	if users := s.changed.Load(); users != nil {
+		return *users
+	}
+	return nil
+}
+
+// notify tells all users of a changed room, or of a loss ("").
+func (s *Store) notify(room string) {
+	for _, u := range s.users() {
+		u.changed(room)
+	}
+}
+
+// notifyOthers notifies the users of this Store of each other's changes, because the subscription ignores the
+// messages that this Store has published.
+func (s *Store) notifyOthers(ops []pinstore.Op, results []pinstore.Result) {
+	if len(s.users()) < 2 {
+		return
+	}
+	for i, op := range ops {
+		if results[i].Done && op.Set.Incarnation != op.If.Incarnation {
+			s.notify(op.Room)
+		}
+	}
+}
+
+// Notified returns nil if this store hears of the changes of other stores at once, or the reason why not. Without
+// notifications, answers are fresh for 1 s in place of 30 s, so lookups cost more, and a node takes
+// up to 5 s to see that another node has taken over one of its rooms.
+func (s *Store) Notified() error {
+	if s.news.alive() != nil {
+		return nil
+	}
+	return storeError("subscription to "+s.news.channel, *s.news.why.Load())
+}
+
+// subscription receives the rooms whose pins were changed by other stores. The scripts publish them on a
+// channel of the prefix.
+//
+// A server, a proxy or a link between the servers of a Redis Cluster can drop messages and say nothing. So the
+// store also publishes an echo to itself, at first and every 5 s. The subscription works once an echo has come
+// back, and is lost when one does not.
+//
+// The channel is not a sharded one, even in a Redis Cluster. While a slot moves, the master that receives it
+// already runs the scripts for the rooms that have moved, but does not yet send the messages of its sharded channels to
+// the subscribers at the old master.
+type subscription struct {
+	conn    redisconn.Conn
+	channel string
+	self    string // the sender of this store's own messages
+	changed func(room string)
+
+	// life is what the present subscription is known by, or nil while there is none.
+	life atomic.Pointer[subscribed]
+	why  atomic.Pointer[error] // why there is none
+
+	echoed chan struct{} // holds one
+	broken chan struct{} // holds one: life has ended, although the subscription may work
+}
+
+// subscribed identifies a subscription that works.
+type subscribed struct{ _ byte }
+
+const (
+	echoEvery = 5 * time.Second
+	echoTime  = 5 * time.Second // for an echo to come back
+)
+
+var (
+	errEarly  = errors.New("still subscribing")
+	errNoEcho = fmt.Errorf("a message to itself did not come back within %v", echoTime)
+	errLost   = errors.New("a connection was lost")
+)
+
+func newSubscription(conn redisconn.Conn, prefix string, changed func(room string)) *subscription {
+	n := &subscription{
+		conn: conn, channel: prefix + "changes", self: strconv.FormatUint(rand.Uint64(), 36), changed: changed,
+		echoed: make(chan struct{}, 1), broken: make(chan struct{}, 1),
+	}
+	n.why.Store(&errEarly)
+	return n
+}
+
+// alive returns the subscription, or nil while it does not work. An answer is fresh for long if the same subscription was
+// alive before the question and after the answer.
+func (n *subscription) alive() *subscribed { return n.life.Load() }
+
+// run subscribes until life ends.
+func (n *subscription) run(life context.Context) {
+	const least, most = 50 * time.Millisecond, 2 * time.Second
+	for pause := least; life.Err() == nil; pause = min(2*pause, most) {
+		worked, err := n.subscribe(life)
+		if life.Err() != nil {
+			return
+		}
+		if n.end(err) {
+			n.changed("")
+		}
+		if worked {
+			pause = least
+		}
+		// Add jitter, so that the nodes of a fleet do not subscribe at the same time.
+		wait(life, pause/2+rand.N(pause/2))
+	}
+}
+
+// subscribe subscribes once, until the subscription is lost. It reports whether it ever worked.
+func (n *subscription) subscribe(life context.Context) (worked bool, err error) {
+	ctx, cancel := context.WithCancelCause(life)
+	defer cancel(nil)
+	var receiver sync.WaitGroup
+	defer receiver.Wait()
+	defer cancel(nil)
+	receiver.Go(func() { cancel(n.conn.Subscribe(ctx, n.channel, n.message)) })
+	for {
+		if err := n.listens(ctx, worked); err != nil {
+			return worked, err
+		}
+		if worked = true; n.life.Load() == nil {
+			n.life.Store(new(subscribed))
+		}
+		select {
+		case <-time.After(echoEvery):
+		case <-n.broken: // listen again now
+		case <-ctx.Done():
+			return worked, context.Cause(ctx)
+		}
+	}
+}
+
+// listens waits until an echo comes back. The first ones may be published before the server knows of the subscription, so
+// they are repeated.
+func (n *subscription) listens(ctx context.Context, worked bool) error {
+	drain(n.echoed) // of an echo that came late
+	again, until := 5*time.Millisecond, time.Now().Add(echoTime)
+	if worked {
+		again = echoTime
+	}
+	for ; ; again = min(2*again, time.Second) {
+		if err := n.echo(ctx); err != nil {
+			return err
+		}
+		select {
+		case <-n.echoed:
+			return nil
+		case <-time.After(again):
+			if time.Now().After(until) {
+				return errNoEcho
+			}
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}
+
+// echo publishes a message to this store itself.
+func (n *subscription) echo(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, echoTime)
+	defer cancel()
+	return n.conn.Do(ctx, redisconn.Command{Head: []string{"PUBLISH", n.channel, n.self}})[0].Err
+}
+
+// message handles a message: a sender, and then rooms, a line each. An echo has no rooms.
+func (n *subscription) message(payload string) {
+	sender, rooms, _ := strings.Cut(payload, "\n")
+	if sender == n.self {
+		if rooms == "" {
+			signal(n.echoed)
+		}
+		return
+	}
+	for room := range strings.SplitSeq(rooms, "\n") {
+		if room != "" { // "" would mean a loss
+			n.changed(room)
+		}
+	}
+}
+
+// lose is called when a connection is lost, or the server has lost data. It notifies the users even if there was no
+// subscription.
+func (n *subscription) lose(why error) {
+	n.end(why)
+	signal(n.broken)
+	n.changed("")
+}
+
+// end ends the present subscription, and reports whether there was one.
+func (n *subscription) end(why error) bool {
+	n.why.Store(&why)
+	return n.life.Swap(nil) != nil
+}
+
+func signal(c chan struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
+}
+
+func drain(c chan struct{}) {
+	select {
+	case <-c:
+	default:
+	}
+}
+
+func wait(life context.Context, d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-life.Done():
+	}
+}
