@@ -114,7 +114,7 @@ func (r *modelRedis) user(at lease.Incarnation) (*modelUser, error) {
 	u := &modelUser{Store: s}
 	u.Notify(func(string) { u.told.Add(1) })
 	if err := modelWait(func() bool { return u.Notified() == nil }); err != nil {
-		return nil, fmt.Errorf("%v: %w", u.Notified(), err)
+		return nil, errors.Join(err, u.Notified())
 	}
 	r.users[at] = u
 	return u, nil
@@ -190,7 +190,7 @@ func (r *modelRedis) notified(u *modelUser) error {
 		}
 		other.knows = false
 		if err := modelWait(func() bool { return other.told.Load() > other.before }); err != nil {
-			return fmt.Errorf("%w: %v (told %d, before %d, %v)", errModelSilent, at, other.told.Load(), other.before, other.Notified())
+			return fmt.Errorf("%w: %v (told %d, before %d)", errors.Join(errModelSilent, other.Notified()), at, other.told.Load(), other.before)
 		}
 	}
 	return nil

@@ -46,7 +46,7 @@ func (s *Store) Heartbeat(ctx context.Context, self lease.Incarnation, ttl time.
 	return alive, nil
 }
 
-var errForgotten = errors.New("Redis has lost the latest heartbeat")
+var errForgotten = errors.New("the latest heartbeat is gone from Redis")
 
 // beats remembers how long the latest heartbeat of a user must last.
 type beats struct {

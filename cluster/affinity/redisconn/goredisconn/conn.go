@@ -95,7 +95,7 @@ func (c *Conn) do(ctx context.Context, commands []redisconn.Command) []redisconn
 		}
 		cmds[i] = redis.NewCmd(ctx, args...)
 		if len(command.Keys) > 0 {
-			cmds[i].SetFirstKeyPos(int8(len(command.Head))) //nolint:gosec // a head has up to three words
+			cmds[i].SetFirstKeyPos(int8(len(command.Head)))
 		}
 	}
 	if len(cmds) == 1 {
