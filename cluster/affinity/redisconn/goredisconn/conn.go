@@ -27,7 +27,10 @@ type Conn struct {
 	client    redis.UniversalClient
 	clustered bool
 	lost      atomic.Pointer[func()]
-	calls     sync.WaitGroup
+
+	mu     sync.Mutex // guards closed, so that no call begins after Close has begun to wait
+	closed bool
+	calls  sync.WaitGroup
 }
 
 var _ redisconn.Conn = (*Conn)(nil)
@@ -61,8 +64,21 @@ func (c *Conn) String() string {
 
 // Close waits for commands in progress, at most until the timeouts of the client.
 func (c *Conn) Close() error {
+	c.mu.Lock()
+	c.closed = true
+	c.mu.Unlock()
 	c.calls.Wait()
 	return nil
+}
+
+// begin begins a call, or reports that the connection is closed. The caller must call calls.Done at the end.
+func (c *Conn) begin() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.closed {
+		c.calls.Add(1)
+	}
+	return !c.closed
 }
 
 // Clustered implements redisconn.Conn.
@@ -75,8 +91,14 @@ func (c *Conn) Do(ctx context.Context, commands ...redisconn.Command) []rediscon
 	if err := ctx.Err(); err != nil {
 		return redisconn.Failed(len(commands), err)
 	}
+	if !c.begin() {
+		return redisconn.Failed(len(commands), redisconn.ErrClosed)
+	}
 	answer := make(chan []redisconn.Reply, 1)
-	c.calls.Go(func() { answer <- c.do(context.WithoutCancel(ctx), commands) })
+	go func() {
+		defer c.calls.Done()
+		answer <- c.do(context.WithoutCancel(ctx), commands)
+	}()
 	select {
 	case replies := <-answer:
 		return replies
@@ -130,6 +152,10 @@ func errorOf(err error) error {
 
 // Subscribe implements redisconn.Conn.
 func (c *Conn) Subscribe(ctx context.Context, channel string, message func(payload string)) error {
+	if !c.begin() {
+		return redisconn.ErrClosed
+	}
+	defer c.calls.Done()
 	subscription := c.client.Subscribe(ctx, channel)
 	closed := context.AfterFunc(ctx, func() { _ = subscription.Close() }) // ends ReceiveMessage, which ctx does not
 	defer func() {
