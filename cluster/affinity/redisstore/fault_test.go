@@ -399,6 +399,56 @@ func TestNotifiesOfManyRooms(t *testing.T) {
 	})
 }
 
+// An op with a foreign index fails alone: the ops before it in the script are done and published.
+func TestForeignIndexInABatch(t *testing.T) {
+	server := redistest.Start(t)
+	s, other := ready(t, redisAt{URL: server.URL()}), ready(t, redisAt{URL: server.URL()})
+	notified := listen(other)
+	server.Do("SET", names(s).rooms(17, "foreign|1"), "x")
+	move := first("one", node("m", 1))
+	move.If = swap(t, s, first("one", node("n", 1))).Pin
+	results := s.Swap(t.Context(), move, first("two", node("foreign", 1)), first("three", node("n", 1)))
+	if results[0].Err != nil || !results[0].Done || results[2].Err != nil || !results[2].Done {
+		t.Errorf("the other ops: %+v, %+v", results[0], results[2])
+	}
+	if err := results[1].Err; err == nil || !strings.Contains(err.Error(), "WRONGTYPE") || server.Do("EXISTS", names(s).pin(17, "two")) != "0" {
+		t.Errorf("error %v; want WRONGTYPE, and no pin", err)
+	}
+	redistest.Eventually(t, "the move", func() error { return notified.have("one") })
+}
+
+// Users of one store are notified of each other's changes, also of those that may have failed.
+func TestUsersOfOneStore(t *testing.T) {
+	server, s := started(t)
+	notified := listen(s)
+	listen(s)
+	pin := swap(t, s, first("room", node("n", 1))).Pin
+	if all := notified.all(); len(all) > 0 {
+		t.Errorf("notified of %q; nobody keeps that a room has no pin", all)
+	}
+	renew := pinstore.Op{Partition: 17, Room: "room", If: pin, Set: pin, TTL: time.Hour}
+	renew.Set.Epoch++
+	swap(t, s, renew)
+	if err := notified.have("room"); err != nil {
+		t.Error(err)
+	}
+	notified.reset()
+	server.Kill()
+	renew.Room = "another"
+	if r := s.Swap(t.Context(), renew)[0]; r.Err == nil {
+		t.Error("no error of a server that has gone")
+	}
+	if err := notified.have("another"); err != nil {
+		t.Error(err)
+	}
+	// If the op takes effect later, its message counts, although it is this store's own.
+	notified.reset()
+	s.news.message(s.news.self + "\nanother\nroom")
+	if err := notified.have("another"); err != nil || notified.have("room") == nil {
+		t.Errorf("notified of %q, %v", notified.all(), err)
+	}
+}
+
 // An instance is not notified of its own changes.
 func TestNoEcho(t *testing.T) {
 	server := redistest.Start(t)

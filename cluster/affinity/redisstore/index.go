@@ -32,6 +32,7 @@ func (s *Store) Index(
 	want func(lease.Incarnation) bool,
 	limit int,
 ) ([]pinstore.Entry, error) {
+	s.probe(ctx)
 	names, err := s.keys()
 	if err != nil {
 		return nil, storeError("index", err)

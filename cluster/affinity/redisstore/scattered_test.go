@@ -7,8 +7,8 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/roost-cluster/roost/cluster/affinity/pinstore"
-	"github.com/roost-cluster/roost/cluster/affinity/redisconn/goredisconn"
 	"github.com/roost-cluster/roost/internal/redistest"
+	"github.com/roost-cluster/roost/lease"
 	"github.com/roost-cluster/roost/placement"
 )
 
@@ -17,12 +17,7 @@ import (
 func TestScattered(t *testing.T) {
 	cluster := redistest.StartCluster(t, 1, 0)
 	client := redis.NewClient(&redis.Options{Addr: cluster.Owner(keys{prefix: DefaultPrefix}.pin(17, "")).Addr(), MaxRetries: -1})
-	t.Cleanup(func() { _ = client.Close() })
-	s, err := New(goredisconn.New(client), Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = s.Close() })
+	s := goRedis(t, client, "")
 	reads := make([]pinstore.Op, 3*maxOps)
 	ops := make([]pinstore.Op, 3*maxOps)
 	for i := range ops {
@@ -53,4 +48,11 @@ func TestScattered(t *testing.T) {
 		}
 	}
 	refused()
+
+	// A store that has written nothing finds the rooms, too.
+	later := goRedis(t, redis.NewClient(client.Options()), "")
+	found, err := later.Index(t.Context(), []placement.Partition{1}, func(lease.Incarnation) bool { return true }, 1<<20)
+	if err != nil || len(found) == 0 {
+		t.Errorf("the index of a new store has %d rooms, %v", len(found), err)
+	}
 }

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"sync/atomic"
 
@@ -33,7 +34,8 @@ type Store struct {
 
 	// split says that a command with the keys of several hash slots was refused although the server is no Redis
 	// Cluster, because a proxy divides the keys.
-	split atomic.Bool
+	split  atomic.Bool
+	probed atomic.Bool // a command with several slots was answered
 
 	news    *subscription
 	beats   beats
@@ -94,13 +96,30 @@ func (s *Store) keys() (keys, error) {
 	return keys{s.prefix, clustered || s.split.Load()}, err
 }
 
+// probe finds out whether a proxy divides the keys of a server that is no Redis Cluster.
+func (s *Store) probe(ctx context.Context) {
+	names, err := s.keys()
+	if err != nil || names.clustered || s.probed.Load() {
+		return
+	}
+	switch reply := s.conn.Do(ctx, command("MGET", []string{names.pin(0, "probe"), names.pin(1, "probe")}))[0]; {
+	case scattered(reply.Err):
+		s.split.Store(true)
+	case reply.Err == nil:
+		s.probed.Store(true)
+	}
+}
+
 // storeError makes err a pinstore.ErrStore that names the operation.
 func storeError(what string, err error) error { return errorOf(pinstore.ErrStore, what, err) }
 
 func errorOf(kind error, what string, err error) error {
 	hint := ""
-	if redisconn.IsKind(err, "ASK") { // the client follows by itself if it may
+	switch {
+	case redisconn.IsKind(err, "ASK"): // the client follows by itself if it may
 		hint = " (a slot moves; if this lasts, the user of Redis lacks the right +asking)"
+	case err != nil && strings.Contains(err.Error(), "permissions to access a channel"):
+		hint = " (give the user of Redis the right to the channel, for example &roost:*)"
 	}
 	return fmt.Errorf("%w: redis: %s: %w%s", kind, what, err, hint)
 }

@@ -1,9 +1,11 @@
 package redisstore
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"strconv"
@@ -51,16 +53,49 @@ func (s *Store) notify(room string) {
 }
 
 // notifyOthers notifies the users of this Store of each other's changes, because the subscription ignores the
-// messages that this Store has published.
+// messages that this Store has published. An op that failed may have changed the pin, or may do so later.
 func (s *Store) notifyOthers(ops []pinstore.Op, results []pinstore.Result) {
-	if len(s.users()) < 2 {
-		return
-	}
+	shared := len(s.users()) > 1
 	for i, op := range ops {
-		if results[i].Done && op.Set.Incarnation != op.If.Incarnation {
-			s.notify(op.Room)
+		switch failed := results[i].Err != nil; {
+		case reads(&op), op.If == (pinstore.Pin{}):
+		case failed:
+			s.news.unsure.add(op.Room)
+			fallthrough
+		case results[i].Done && (op.Set.Incarnation != op.If.Incarnation || results[i].Pin.Epoch != op.If.Epoch):
+			if shared {
+				s.notify(op.Room)
+			}
 		}
 	}
+}
+
+// unanswered has the rooms of recent ops that failed and may still take effect.
+type unanswered struct {
+	mu    sync.Mutex
+	until map[string]time.Time
+}
+
+func (u *unanswered) add(room string) {
+	const most = 4096 // more rooms only lose the notification, and are fresh for 30 s at most
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	now := time.Now()
+	if len(u.until) >= most {
+		maps.DeleteFunc(u.until, func(_ string, until time.Time) bool { return until.Before(now) })
+	}
+	if u.until == nil {
+		u.until = make(map[string]time.Time)
+	}
+	if len(u.until) < most {
+		u.until[room] = now.Add(maxFresh)
+	}
+}
+
+func (u *unanswered) has(room string) bool {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	return time.Now().Before(u.until[room])
 }
 
 // Notified returns nil if this store hears of the changes of other stores at once, or the reason why not. Without
@@ -93,6 +128,7 @@ type subscription struct {
 	life atomic.Pointer[subscribed]
 	why  atomic.Pointer[error] // why there is none
 
+	unsure unanswered    // rooms of own ops without an answer
 	echoed chan struct{} // holds one
 	broken chan struct{} // holds one: life has ended, although the subscription may work
 }
@@ -152,10 +188,15 @@ func (n *subscription) subscribe(life context.Context) (worked bool, err error) 
 	defer cancel(nil)
 	receiver.Go(func() { cancel(n.conn.Subscribe(ctx, n.channel, n.message)) })
 	for {
+		drain(n.broken)
 		if err := n.listens(ctx, worked); err != nil {
 			return worked, err
 		}
-		if worked = true; n.life.Load() == nil {
+		worked = true
+		if len(n.broken) > 0 { // since the echo was sent
+			continue
+		}
+		if n.life.Load() == nil {
 			n.life.Store(new(subscribed))
 		}
 		select {
@@ -173,18 +214,16 @@ func (n *subscription) listens(ctx context.Context, worked bool) error {
 	drain(n.echoed) // of an echo that came late
 	again, until := 5*time.Millisecond, time.Now().Add(echoTime)
 	if worked {
-		again = echoTime
+		again = time.Second
 	}
 	for ; ; again = min(2*again, time.Second) {
-		if err := n.echo(ctx); err != nil {
-			return err
-		}
+		failed := n.echo(ctx) // no verdict yet: in a Redis Cluster it may have gone to a server that is down
 		select {
 		case <-n.echoed:
 			return nil
 		case <-time.After(again):
 			if time.Now().After(until) {
-				return errNoEcho
+				return cmp.Or(failed, errNoEcho)
 			}
 		case <-ctx.Done():
 			return context.Cause(ctx)
@@ -202,14 +241,11 @@ func (n *subscription) echo(ctx context.Context) error {
 // message handles a message: a sender, and then rooms, a line each. An echo has no rooms.
 func (n *subscription) message(payload string) {
 	sender, rooms, _ := strings.Cut(payload, "\n")
-	if sender == n.self {
-		if rooms == "" {
-			signal(n.echoed)
-		}
-		return
+	if sender == n.self && rooms == "" {
+		signal(n.echoed)
 	}
 	for room := range strings.SplitSeq(rooms, "\n") {
-		if room != "" { // "" would mean a loss
+		if room != "" && (sender != n.self || n.unsure.has(room)) { // "" would mean a loss
 			n.changed(room)
 		}
 	}

@@ -32,6 +32,7 @@ const (
 const (
 	outcomeDone    = 1
 	outcomeGarbage = 2
+	outcomeError   = 3
 )
 
 // Swap implements pinstore.Store. Up to 64 ops share a command (in Redis Cluster, only ops of the same
@@ -204,6 +205,9 @@ func swapResult(answer []any) (pinstore.Result, error) {
 	ttl, ok3 := answer[2].(int64)
 	if !ok1 || !ok2 || !ok3 {
 		return pinstore.Result{}, errAnswer
+	}
+	if outcome == outcomeError {
+		return pinstore.Result{}, redisconn.Error(text)
 	}
 	if outcome == outcomeGarbage {
 		return pinstore.Result{}, fmt.Errorf("foreign value %.80q: remove the key", text)

@@ -6,7 +6,8 @@
 -- ARGV     a channel and the sender for it, and for each op:
 --          room, partition, If incarnation, If epoch, Set incarnation, Set epoch, TTL in ms, size|needs
 -- returns  for each op: outcome, the pin afterwards ('' for none), its TTL in ms
---          outcome 0: If did not match, 1: done, 2: the value is no pin, and is returned in its place
+--          outcome 0: If did not match, 1: done, 2: the value is no pin, and is returned in its place,
+--          3: an error, which is returned in its place
 --
 -- The script publishes the rooms whose pins it has replaced or deleted, in one message: the sender, and then the
 -- rooms, a line each. Nobody needs to hear of the first pin of a room, because nobody keeps the answer that a room
@@ -19,6 +20,7 @@ local apart = #KEYS == 1
 local micros, now -- the time, once an op writes
 local out, answers = {}, 0
 local changed = {}
+local wrote = false
 local longest = {} -- TTL set so far, by index
 
 local function answer(outcome, pin, ttl)
@@ -93,6 +95,7 @@ for i = FIRST, #ARGV, FIELDS do
   elseif setInc == '' then
     if stands then
       redis.call('DEL', pin)
+      wrote = true
       if ifIndex then
         redis.call('ZREM', ifIndex, room)
       end
@@ -113,17 +116,26 @@ for i = FIRST, #ARGV, FIELDS do
     local value = setInc .. '|' .. epoch .. '|' .. rest
     -- The index comes first: an entry without a pin is harmless, a pin without an
     -- entry would be lost when its node dies.
+    local entered, problem = true, nil
     if setIndex then
-      enter(setIndex, list, setInc, room, tonumber(partition), tonumber(ttl))
+      entered, problem = pcall(enter, setIndex, list, setInc, room, tonumber(partition), tonumber(ttl))
+      problem = type(problem) == 'table' and problem.err or problem
     end
-    redis.call('SET', pin, value, 'PX', ttl)
-    if stands and epoch ~= was then
+    if not entered and not wrote then
+      return redis.error_reply(problem)
+    elseif not entered then -- the ops before stay, and are published
+      answer(3, problem, 0)
+    else
+      redis.call('SET', pin, value, 'PX', ttl)
+      wrote = true
+      answer(1, value, tonumber(ttl))
+    end
+    if entered and stands and epoch ~= was then
       changed[#changed + 1] = room
       if ifIndex and inc ~= setInc then
         redis.call('ZREM', ifIndex, room)
       end
     end
-    answer(1, value, tonumber(ttl))
   end
 end
 if #changed > 0 then

@@ -3,7 +3,8 @@
 //
 //	store, err := redisstore.New(goredisconn.New(client), redisstore.Options{Prefix: "calls:"})
 //
-// Give the client MaxRetries -1, because resolvers have a budget and a circuit breaker of their own. A command that the
+// Call New before the first command of the client, because connections of nodes that a ClusterClient already knows are
+// not watched for losses. Give the client MaxRetries -1, and a ClusterClient MaxRedirects 1, because resolvers have a budget and a circuit breaker of their own. A command that the
 // client sends twice harms no room, but can count the units of a new room twice. With 64 callers, go-redis takes
 // two to three times as long as rueidis (package rueidisconn).
 package goredisconn
@@ -16,6 +17,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 
 	"github.com/redis/go-redis/v9"
 
@@ -27,6 +29,8 @@ type Conn struct {
 	client    redis.UniversalClient
 	clustered bool
 	lost      atomic.Pointer[func()]
+	losses    atomic.Uint64          // announced so far
+	server    atomic.Pointer[string] // address of the latest connection, unless clustered
 
 	mu     sync.Mutex // guards closed, so that no call begins after Close has begun to wait
 	closed bool
@@ -39,16 +43,17 @@ var _ redisconn.Conn = (*Conn)(nil)
 // not closed with the connection. Close it later.
 func New(client redis.UniversalClient) *Conn {
 	c := &Conn{client: client}
-	if cluster, ok := client.(*redis.ClusterClient); ok {
+	switch client := client.(type) {
+	case *redis.ClusterClient:
 		c.clustered = true
-		cluster.OnNewNode(func(node *redis.Client) { node.AddHook(hook{c}) })
-	} else {
+		client.OnNewNode(func(node *redis.Client) { node.AddHook(hook{c}) })
+	case *redis.Client:
 		client.AddHook(hook{c})
 	}
 	return c
 }
 
-// OnLoss implements redisconn.Conn. Connections that the client opened before New are not watched.
+// OnLoss implements redisconn.Conn.
 func (c *Conn) OnLoss(lost func()) { c.lost.Store(&lost) }
 
 // String returns where Redis is.
@@ -67,6 +72,7 @@ func (c *Conn) Close() error {
 	c.mu.Lock()
 	c.closed = true
 	c.mu.Unlock()
+	c.lost.Store(nil) // the hook remains
 	c.calls.Wait()
 	return nil
 }
@@ -82,7 +88,13 @@ func (c *Conn) begin() bool {
 }
 
 // Clustered implements redisconn.Conn.
-func (c *Conn) Clustered() (bool, error) { return c.clustered, nil }
+func (c *Conn) Clustered() (bool, error) {
+	switch c.client.(type) {
+	case *redis.Client, *redis.ClusterClient:
+		return c.clustered, nil
+	}
+	return false, fmt.Errorf("goredisconn: a %T is neither a redis.Client nor a redis.ClusterClient", c.client)
+}
 
 // Do implements redisconn.Conn. The client does not get ctx, because it would dial with it, and would never reach
 // a server that needs longer than the budget of a call. So the commands run on their own goroutine until the
@@ -184,7 +196,28 @@ func (h hook) DialHook(dial redis.DialHook) redis.DialHook {
 		if err != nil {
 			return nil, err
 		}
-		return &watched{Conn: conn, of: h.Conn}, nil
+		if at := conn.RemoteAddr().String(); !h.clustered {
+			// Another master, which sentinels or a name lead to, may lack the latest changes.
+			if former := h.server.Swap(&at); former != nil && *former != at {
+				h.announce(h.losses.Load())
+			}
+		}
+		w := &watched{Conn: conn, of: h.Conn}
+		w.used.Store(h.losses.Load())
+		if raw, ok := conn.(syscall.Conn); ok { // the client looks there whether an idle connection is dead
+			return struct {
+				*watched
+				syscall.Conn
+			}{w, raw}, nil
+		}
+		return w, nil
+	}
+}
+
+// announce announces a loss, unless another one was announced since a count of losses.
+func (c *Conn) announce(since uint64) {
+	if lost := c.lost.Load(); lost != nil && c.losses.CompareAndSwap(since, since+1) {
+		(*lost)()
 	}
 }
 
@@ -195,26 +228,24 @@ func (hook) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPip
 }
 
 // watched is a connection that announces its loss before the client learns of it. A connection that the client closes is
-// not lost. Neither is one that was refused before any answer, because such a server is dialed again and again.
+// not lost. Neither is one that was refused before any answer, because such a server is dialed again and again. If a
+// server restarts, all connections break, and one of them announces it.
 type watched struct {
 	net.Conn
 	of       *Conn
+	used     atomic.Uint64 // losses when it was opened or last answered
 	answered atomic.Bool
 	closed   atomic.Bool
-	once     sync.Once
 }
 
 func (w *watched) Read(b []byte) (int, error) {
 	n, err := w.Conn.Read(b)
 	if n > 0 {
 		w.answered.Store(true)
+		w.used.Store(w.of.losses.Load())
 	}
 	if err != nil && !w.closed.Load() && w.answered.Load() {
-		w.once.Do(func() {
-			if lost := w.of.lost.Load(); lost != nil {
-				(*lost)()
-			}
-		})
+		w.of.announce(w.used.Load())
 	}
 	return n, err
 }
