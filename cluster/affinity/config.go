@@ -56,8 +56,9 @@ type Config struct {
 	SoftCeiling int
 
 	// HardCeiling is the percentage of a node's capacity above which the node gets no new rooms. If every
-	// node would exceed it, Resolve fails with ErrNoCapacity. The ceiling includes the new rooms that all
-	// instances have placed, but does not apply to rooms that grow or fail over. Default 0: no limit.
+	// node would exceed it, Resolve fails with ErrNoCapacity. For a new room, the ceiling includes the rooms
+	// that all instances have placed. For a room that fails over or is moved, it only includes the load that
+	// the deciding node knows. Rooms that grow are not limited. Default 0: no limit.
 	HardCeiling int
 
 	// StrictCeiling makes the first join of a room fail with ErrStore while the store does not answer,

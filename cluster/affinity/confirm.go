@@ -70,8 +70,8 @@ func (k *keeper) reread(ctx context.Context, rooms []string) {
 }
 
 // confirm makes sure that the pins of hosted rooms exist. It restores pins that the store may have lost. If
-// write is set, it refreshes the other pins. Otherwise it only reads them, except new pins that may be about
-// to expire. If a room's pin names another live node, confirm ends the hosting.
+// write is set, it refreshes the other pins. Otherwise it only reads them, except pins of unknown age, which
+// it also refreshes. If a room's pin names another live node, confirm ends the hosting.
 func (k *keeper) confirm(ctx context.Context, hosted []*Hosting, write bool) {
 	k.noVerdict = nil
 	var missing []*Hosting
@@ -167,7 +167,7 @@ func (k *keeper) compare(ctx context.Context, h *Hosting, a answer) {
 // contest decides where a room lives that this node hosts but whose pin names another incarnation. If the
 // other incarnation is dead, the keeper replaces the pin. The store was unreachable when the incarnation
 // died, or has reverted to older data. While the store cannot tell whether the other incarnation is dead, the
-// room stays here. If the store has just come back, the room also stays here until retryTime, because other
+// room stays here. If the store has just come back, the room also stays here for retryTime, because other
 // nodes may withdraw a claim that they made while the store lost its data.
 func (k *keeper) contest(ctx context.Context, h *Hosting, pin pinstore.Pin, is taken) {
 	v, err := liveness.Unconfirmed, k.noVerdict
