@@ -73,9 +73,9 @@ func (u *use) touch(change func(capacity.Need) capacity.Need) {
 // size, but only Hosting.Touch and Restate lower it.
 //
 // A draining node gets no new room while an active node can take the room. If a room is pinned to a draining
-// node but has no open Hosting there, the next Host on that node moves the room to an active node. The
-// Hosting can be missing because the room was only resolved, or because its last Hosting ended without a
-// Release.
+// node but has no open Hosting there, the next Host on that node moves the room to an active node that can
+// take it. The Hosting can be missing because the room was only resolved, or because its last Hosting ended
+// without a Release.
 //
 // Host fails with a *NotOwnerError if the room lives on another node, with ErrFenced if this node's own lease
 // has expired, and with the errors of Resolve. It fails with ErrChanged if another caller has hosted and
