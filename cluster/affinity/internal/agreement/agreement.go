@@ -111,10 +111,11 @@ const (
 // agree records the settings and the gossip key. Different keys show that two clusters have the same name by
 // mistake. During a key rotation, the nodes of one cluster also have different keys, but each node accepts
 // the keys of the other nodes, or accepted them until a moment ago. So agree ignores a different key until
-// this node has not accepted it for a TTL. If only the key differs, or if other settings differ, agree calls
-// the store a second time without the key. If this node's settings are refused, the second call also adds
-// this node to the list that other nodes get from Rejected. If the second call fails, agree uses the first
-// answer, provided that it contains a difference other than the key.
+// this node has not accepted it for a TTL, and then takes the other nodes for another cluster. If anything
+// else differs, or if agree still ignores the key, it calls the store again without the key. If the store
+// refuses this node's settings, the second call also adds this node to the list that other nodes get from
+// Rejected. If the second call fails, agree returns the first answer, provided that a setting other than the
+// key differs.
 func (a *Agreement) agree(ctx context.Context, self lease.Incarnation) (pinstore.Agreed, error) {
 	keys := a.keys()
 	stated := a.Settings
