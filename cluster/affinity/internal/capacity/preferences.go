@@ -17,7 +17,7 @@ type Preferences struct {
 	require     []string                // label=value
 	preferences []int                   // for each member of the snapshot, from 1; 0: the member cannot have the room
 	lacks       map[lease.NodeID]string // why a member cannot have the room
-	unmet       error                   // why no member may have the room
+	unmet       error                   // why no member can have the room; nil if one can
 }
 
 // NewPreferences returns the preferences for a room, or nil if the room has no rules and there is no
@@ -68,7 +68,7 @@ func (l *Preferences) preferenceOf(m *cluster.Member) int {
 	return at + 1
 }
 
-// problem returns why no member can have the room; nil if one can.
+// problem returns why no member can have the room.
 func (l *Preferences) problem(s *cluster.Snapshot) string {
 	for _, rule := range l.require {
 		label, value, _ := strings.Cut(rule, "=")
