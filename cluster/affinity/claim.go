@@ -18,7 +18,7 @@ import (
 // first.
 var errReclaiming = errors.New("affinity: the store has just come back")
 
-// ready returns a snapshot for looking up the room, or why that is not possible. It succeeds even if no
+// ready returns a snapshot for looking up the room, or why that is not possible. ready succeeds even if no
 // member can own partitions, because rooms with pins can still be found.
 func (r *Resolver) ready(room string) (*cluster.Snapshot, error) {
 	s := r.agent.Snapshot()
@@ -118,7 +118,8 @@ func (t *settling) settle(ctx context.Context) (found, error) {
 	return found{}, fmt.Errorf("%w: %q: gave up after %d concurrent changes", ErrChanged, t.Room, maxAttempts)
 }
 
-// read reads a room's pin. It is cheaper than a claim, and used if the known pin names a live node.
+// read reads a room's pin. A read is cheaper than a claim, so settle uses it if the known pin names a live
+// node.
 func (t *settling) read(ctx context.Context) (found, error) {
 	res := t.swap(ctx, t.s, pinstore.Op{Partition: t.Partition, Room: t.Room}, "")
 	switch {
@@ -272,8 +273,8 @@ func (t *settling) outdated(pin pinstore.Pin) bool {
 	return t.serves && pin.Incarnation == t.self() && t.cache.MayBeOlder(pin.Epoch)
 }
 
-// leavesDrained reports whether the pin should move to another node because this node is draining. It only
-// returns true if this node is about to host the room and another node can take it.
+// leavesDrained reports whether the pin should move to another node because this node is draining.
+// leavesDrained only returns true if this node is about to host the room and another node can take it.
 func (t *settling) leavesDrained(pin pinstore.Pin, home capacity.Choice) bool {
 	return t.serves && drained(t.s.Self) && home.Member != nil && pin.Incarnation == incarnationOf(t.s.Self)
 }
@@ -281,7 +282,7 @@ func (t *settling) leavesDrained(pin pinstore.Pin, home capacity.Choice) bool {
 // drained reports whether a member is draining.
 func drained(m *cluster.Member) bool { return m.State == lease.Draining }
 
-// verdict returns whether the incarnation that a pin names is alive. It only queries the store if the
+// verdict returns whether the incarnation that a pin names is alive. verdict only queries the store if the
 // Detector has no answer.
 func (r *Resolver) verdict(ctx context.Context, s *cluster.Snapshot, at lease.Incarnation) (liveness.Verdict, error) {
 	if v, known := r.liveness.Verdict(s, at, time.Now()); known {
@@ -299,9 +300,9 @@ func (r *Resolver) verdict(ctx context.Context, s *cluster.Snapshot, at lease.In
 	return r.liveness.Record(at, heartbeats[0], time.Now()), nil
 }
 
-// degrade answers without the store. It returns the first of these nodes that exists: this node if it hosts
-// the room, the last known node, the node of an unanswered claim, or the owner of the room's partition, which
-// is the same on all instances.
+// degrade answers without the store. degrade returns the first of these nodes that exists: this node if it
+// hosts the room, the last known node, the node of an unanswered claim, or the owner of the room's partition,
+// which is the same on all instances.
 //
 // A claim that was sent but not answered may still take effect, so its node is the best guess. A claim that
 // was not sent cannot take effect.

@@ -25,9 +25,9 @@ type Config struct {
 	PinTTL time.Duration
 
 	// Budget is the maximum time that Resolve and Host wait for the store. After that, they answer from what
-	// this node knows, marked Degraded. It should be at least three round trips to the store. If it is less,
-	// Stats and the log report it. Use the same value in rueidisconn.Options. Default: BudgetOf the agent's
-	// network, which is 150 ms (WAN 1 s).
+	// this node knows, marked Degraded. Budget should be at least three round trips to the store. If it is
+	// less, Stats and the log report it. Use the same value in rueidisconn.Options. Default: BudgetOf the
+	// agent's network, which is 150 ms (WAN 1 s).
 	Budget time.Duration
 
 	// Cost returns the units of load that a room costs its node, unless the demand has Units. Prefer and
@@ -46,8 +46,8 @@ type Config struct {
 	MinCost int64
 
 	// Selector reports whether a room may go to a member, for your own rules in addition to Demand.Require.
-	// It also applies when rooms of a dead node are failed over. It must only depend on its arguments, and
-	// must be quick, because it runs for each member before each claim. Default: every member.
+	// Selector also applies when rooms of a dead node are failed over. Selector must only depend on its
+	// arguments, and must be quick, because it runs for each member before each claim. Default: every member.
 	Selector func(room string, d Demand, m *cluster.Member) bool
 
 	// SoftCeiling is the percentage of a node's capacity up to which the node gets new rooms. The node only

@@ -69,9 +69,9 @@ func (k *keeper) reread(ctx context.Context, rooms []string) {
 	k.announce(moved)
 }
 
-// confirm makes sure that the pins of hosted rooms exist. It restores pins that the store may have lost. If
-// write is set, it refreshes the other pins. Otherwise it only reads them, except pins of unknown age, which
-// it also refreshes. If a room's pin names another live node, confirm ends the hosting.
+// confirm makes sure that the pins of hosted rooms exist. confirm restores pins that the store may have lost.
+// If write is set, it refreshes the other pins. Otherwise it only reads them, except pins of unknown age,
+// which it also refreshes. If a room's pin names another live node, confirm ends the hosting.
 func (k *keeper) confirm(ctx context.Context, hosted []*Hosting, write bool) {
 	k.noVerdict = nil
 	var missing []*Hosting
@@ -257,9 +257,9 @@ func (o *others) learn(marks []lease.Incarnation, found []bool, now time.Time) (
 	return restores, silent
 }
 
-// sayRestored runs shortly after the store came back. It tells other nodes via the store whether this node
-// has restored its pins, and asks the store whether the other nodes have restored theirs. It returns the
-// maximum time until the next call.
+// sayRestored runs shortly after the store came back. sayRestored tells other nodes via the store whether
+// this node has restored its pins, and asks the store whether the other nodes have restored theirs.
+// sayRestored returns the maximum time until the next call.
 func (k *keeper) sayRestored(ctx context.Context) (next time.Duration) {
 	self, recent := k.liveness.Back(time.Now())
 	if !recent {

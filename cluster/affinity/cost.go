@@ -10,7 +10,7 @@ import (
 )
 
 // Streams returns the number of forwarded streams of a room in which each publisher sends its stream to all
-// other participants. It is the default of Config.Cost. A demand with Units costs its Units.
+// other participants. Streams is the default of Config.Cost. A demand with Units costs its Units.
 func (d Demand) Streams() int64 {
 	p, s := int64(max(0, d.Publishers, d.Size)), int64(max(0, d.Subscribers))
 	return max(d.Units, capacity.Times(p, capacity.Plus(max(0, p-1), s)))

@@ -12,9 +12,9 @@ import (
 	"github.com/roost-cluster/roost/cluster/affinity/pinstore"
 )
 
-// Demand describes what a room needs. It decides which node a new room gets, but never moves a room. Specify
-// the cost with Size, with Publishers and Subscribers, or with Units. Use the zero Demand if you know nothing
-// about the room.
+// Demand describes what a room needs. Demand decides which node a new room gets, but never moves a room.
+// Specify the cost with Size, with Publishers and Subscribers, or with Units. Use the zero Demand if you know
+// nothing about the room.
 type Demand struct {
 	// Size is the current or expected number of participants, if each participant publishes to all others. At
 	// most pinstore.MaxSize.

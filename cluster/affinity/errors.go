@@ -58,7 +58,7 @@ var (
 )
 
 // NotOwnerError reports that a room lives on another node. Use Owner.Directive to send the room's clients to
-// that node. It matches ErrNotOwner with errors.Is, and also ErrSplit if Split is set.
+// that node. NotOwnerError matches ErrNotOwner with errors.Is, and also ErrSplit if Split is set.
 type NotOwnerError struct {
 	Owner Assignment
 
@@ -86,8 +86,8 @@ func (e *NotOwnerError) Is(target error) bool {
 const MaxNameBytes = roomname.MaxBytes
 
 // CheckName returns nil if name is a valid room name, or else an ErrName. A name has 1 to 512 bytes of UTF-8.
-// It must not contain control characters or the characters {, } and *, which have a special meaning in the
-// keys and patterns of stores.
+// A name must not contain control characters or the characters {, } and *, which have a special meaning in
+// the keys and patterns of stores.
 func CheckName(name string) error {
 	if err := roomname.Check(name); err != nil {
 		return fmt.Errorf("%w: %w", ErrName, err)

@@ -34,7 +34,7 @@ type settled struct {
 }
 
 // ask finds or claims a room's pin in the store, or returns an answer that another caller has just learned.
-// It gives up at the time until. Concurrent callers for the same room share the answer of the first caller.
+// ask gives up at the time until. Concurrent callers for the same room share the answer of the first caller.
 // serves is set if the callers are about to serve the room on this node.
 //
 // If the first caller's ctx can never be cancelled, the caller queries the store on its own goroutine, which

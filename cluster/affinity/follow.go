@@ -13,11 +13,11 @@ import (
 // Follow yields where a room lives, and then each new node of the room, with growing epochs, until ctx is
 // done or the Resolver is closed. A signalling server can send these directives to a client of the room. Addr
 // is the node's APIAddr. Follow keeps the room in the pin cache, so it also yields moves by other instances.
-// It does so even after the store was unreachable or the cache has evicted the room. Follow yields nothing
-// while the room has no pin, or while its node is one that this node has never met. Follow needs no round
-// trip if the pin is cached.
+// Follow does not miss a move if the store was unreachable or if the cache has evicted the room. Follow
+// yields nothing while the room has no pin, or while its node is one that this node has never met. Follow
+// needs no round trip if the pin is cached.
 //
-// If a room moves several times while the loop body runs, Follow only yields its latest node. It does not
+// If a room moves several times while the loop body runs, Follow only yields its latest node. Follow does not
 // yield a change of only the epoch, because that means that the host has restored a lost pin, and its clients
 // are still connected. Each range over the sequence starts again with the current node. If the name is
 // invalid, Follow yields nothing.

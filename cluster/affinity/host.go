@@ -78,12 +78,12 @@ func (u *use) touch(change func(capacity.Need) capacity.Need) {
 // without a Release.
 //
 // Host fails with a *NotOwnerError if the room lives on another node, with ErrFenced if this node's own lease
-// has expired, and with the errors of Resolve. It fails with ErrChanged if another caller has hosted and
+// has expired, and with the errors of Resolve. Host fails with ErrChanged if another caller has hosted and
 // released the room in the meantime and less than half of the budget is left.
 //
 // If the store does not answer, Host succeeds on the room's last known node or on the owner of the room's
-// partition. This can happen on two nodes for the same room. They detect the conflict when the store is back,
-// and one of the two nodes loses the room with ErrSplit.
+// partition. So without the store, two nodes may host the same room. The two nodes detect the conflict when
+// the store is back, and one of them loses the room with ErrSplit.
 func (r *Resolver) Host(ctx context.Context, room string, d Demand) (*Hosting, error) {
 	ctx, end := r.trace(ctx, "host", room)
 	h, a, err := r.host(ctx, room, d)
@@ -187,9 +187,9 @@ func (h *Hosting) Epoch() uint64 {
 	return h.pin.Epoch
 }
 
-// Touch sets the number of participants. It does not block. If size is out of range, Touch uses the nearest
-// valid size. The number of Publishers stays as in the demand, and all other participants are considered
-// subscribers. To change the Publishers, use Restate.
+// Touch sets the number of participants. Touch does not block. If size is out of range, Touch uses the
+// nearest valid size. The number of Publishers stays as in the demand, and all other participants are
+// considered subscribers. To change the Publishers, use Restate.
 func (h *Hosting) Touch(size int) {
 	h.touch(func(n capacity.Need) capacity.Need { return n.Counted(size) })
 }
@@ -213,7 +213,7 @@ func (h *Hosting) Restate(d Demand) error {
 	return nil
 }
 
-// join adds the demand of a joining participant. It never lowers the need, because the participant may not
+// join adds the demand of a joining participant. join never lowers the need, because the participant may not
 // know how many others there are.
 func (h *Hosting) join(n capacity.Need) {
 	h.touch(func(need capacity.Need) capacity.Need { return need.Joined(n) })
@@ -240,8 +240,8 @@ func (h *Hosting) Err() error {
 	return h.err
 }
 
-// Release ends the room and deletes its pin. It fails with ErrChanged if the pin has changed. It fails with
-// ErrStore if the store does not answer, and then the pin expires later.
+// Release ends the room and deletes its pin. Release fails with ErrChanged if the pin has changed. Release
+// fails with ErrStore if the store does not answer, and then the pin expires later.
 func (h *Hosting) Release(ctx context.Context) error {
 	pin, ok := h.r.hosts.release(h)
 	if !ok {
@@ -257,9 +257,9 @@ func (h *Hosting) void(ctx context.Context, pin pinstore.Pin) error {
 	return err
 }
 
-// unpin deletes a pin of this node. It fails with ErrChanged if the room has another pin now. It keeps the
-// pin if this node hosts the room again. An unanswered deletion may take effect much later, so the deletion
-// names an epoch, and the next hosting gets a greater epoch.
+// unpin deletes a pin of this node. unpin fails with ErrChanged if the room has another pin now. unpin keeps
+// the pin if this node hosts the room again. An unanswered deletion may take effect much later, so the
+// deletion names an epoch, and the next hosting gets a greater epoch.
 func (r *Resolver) unpin(ctx context.Context, op pinstore.Op) error {
 	ctx, cancel := r.store.Bounded(ctx)
 	defer cancel()

@@ -63,7 +63,7 @@ func (t *hostTable) open(h *Hosting, fences, ends uint64) (*Hosting, error) {
 	return h, nil
 }
 
-// end ends a hosting. It returns false if the hosting had already ended.
+// end ends a hosting. end returns false if the hosting had already ended.
 func (t *hostTable) end(h *Hosting, why error) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -86,7 +86,7 @@ func (t *hostTable) releaseLocked(h *Hosting) bool {
 	return true
 }
 
-// void prevents new Hostings with a pin that the caller is about to delete. It returns false if this node
+// void prevents new Hostings with a pin that the caller is about to delete. void returns false if this node
 // hosts the room.
 func (t *hostTable) void(room string, pin pinstore.Pin) bool {
 	t.mu.Lock()
@@ -216,8 +216,8 @@ func (t *hostTable) count() int {
 }
 
 // unconfirmed reports whether the store still has to confirm a pin of a hosted room in the given generation.
-// It ignores a pin if several calls for it in a row got no answer. The shard of such a pin is down and must
-// not delay the rooms on other shards.
+// A pin is ignored if several calls for the pin in a row got no answer. The shard of such a pin is down and
+// must not delay the rooms on other shards.
 func (t *hostTable) unconfirmed(generation uint64) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -20,7 +20,7 @@ const (
 	maxAtOnce  = 512                    // maximum number of rooms to check between two heartbeats
 )
 
-// keeper is the goroutine that maintains the pins of hosted rooms. It sends this node's heartbeat to the
+// keeper is the goroutine that maintains the pins of hosted rooms. keeper sends this node's heartbeat to the
 // store, refreshes pins, and handles pins that other instances have changed. Only this goroutine uses its
 // fields.
 type keeper struct {
@@ -113,8 +113,8 @@ func (k *keeper) owned() []placement.Partition {
 	return s.State.Owned()
 }
 
-// sweepSecond schedules a sweep of the partitions in which this node ranks second. It does nothing while the
-// node has no current table.
+// sweepSecond schedules a sweep of the partitions in which this node ranks second. sweepSecond does nothing
+// while the node has no current table.
 func (k *keeper) sweepSecond(s *cluster.Snapshot) {
 	if s.Table == nil || s.Fenced {
 		return
@@ -130,7 +130,7 @@ func (k *keeper) sweepSecond(s *cluster.Snapshot) {
 }
 
 // heartbeat sends this node's heartbeat to the store, and asks the store about nodes that gossip does not
-// reach. It returns the time until the next heartbeat, and whether the store answered.
+// reach. heartbeat returns the time until the next heartbeat, and whether the store answered.
 func (k *keeper) heartbeat(ctx context.Context) (next time.Duration, answered bool) {
 	ask, died := k.liveness.Unknown(k.agent.Snapshot(), time.Now())
 	alive, err := k.sendHeartbeat(ctx, ask)
@@ -160,8 +160,8 @@ func (k *keeper) heartbeat(ctx context.Context) (next time.Duration, answered bo
 	return jittered(min(next, k.every, k.liveness.TTL/4)), true
 }
 
-// sayCutOff logs when gossip does not reach some nodes that send heartbeats to the store. It logs again when
-// each of these nodes is either live in gossip or dead.
+// sayCutOff logs when gossip does not reach some nodes that send heartbeats to the store. sayCutOff logs
+// again when each of these nodes is either live in gossip or dead.
 func (k *keeper) sayCutOff(decided bool) {
 	switch nodes := k.liveness.CutOff(); {
 	case len(nodes) > 0 && !k.apart:
@@ -176,7 +176,8 @@ func (k *keeper) sayCutOff(decided bool) {
 	}
 }
 
-// listen asks the store twice per TTL which members send it heartbeats. It skips members that take no rooms.
+// listen asks the store twice per TTL which members send it heartbeats. listen skips members that take no
+// rooms.
 func (k *keeper) listen(ctx context.Context, s *cluster.Snapshot, answers bool) {
 	if !answers || time.Since(k.listened) < k.liveness.TTL/2 || !k.agent.Live() {
 		return

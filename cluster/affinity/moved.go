@@ -15,7 +15,7 @@ import (
 	"github.com/roost-cluster/roost/placement"
 )
 
-// Moves returns the moves of rooms until ctx is done. It includes all moves by this instance. If the store
+// Moves returns the moves of rooms until ctx is done. Moves includes all moves by this instance. If the store
 // sends notifications, it also includes the moves of cached rooms by other instances. A slow reader does not
 // delay other readers, and gets the moves that it has missed as one merged batch.
 func (r *Resolver) Moves(ctx context.Context) iter.Seq[MovedBatch] { return r.feeds.moves.watch(ctx) }
@@ -86,8 +86,8 @@ func (r *Resolver) announce(moved []Moved) {
 	r.feeds.moves.publish(moved)
 }
 
-// MovedBatch contains the moves since a subscriber's previous batch. It has at least one move, unless Resync
-// is set. The subscriber may keep and modify it.
+// MovedBatch contains the moves since a subscriber's previous batch. MovedBatch has at least one move, unless
+// Resync is set. The subscriber may keep and modify it.
 type MovedBatch struct {
 	// Moved contains each room once, sorted by name. If a room has moved several times, From comes from the
 	// first move, and all other fields from the latest move.
@@ -120,8 +120,8 @@ type mover struct {
 	ranged  atomic.Bool
 }
 
-// publish adds moves for every subscriber. It does not retain list, and takes less than 0.5 µs per move and
-// subscriber. After close it does nothing.
+// publish adds moves for every subscriber. publish does not retain list, and takes less than 0.5 µs per move
+// and subscriber. After close it does nothing.
 //
 // publish drops a move with a smaller epoch than the room's pending move. The feed does not remember moves
 // that a subscriber has already taken. So publishers must publish a room's moves in the order of their

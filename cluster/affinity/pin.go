@@ -23,9 +23,9 @@ import (
 // has just died. If the store does not answer within Config.Budget, Pin fails with ErrStore, and the room may
 // or may not be pinned to the node.
 //
-// Pin returns two errors only if the room does not live on any node yet. It fails with ErrNotLive if the
-// given node is unknown, has left, or takes no rooms because it is draining, is settling or has weight 0. It
-// fails with ErrNoCapacity if the room would exceed the given node's hard ceiling. Other errors are ErrName,
+// Two errors only occur if the room does not live on any node yet. Pin fails with ErrNotLive if the given
+// node is unknown, has left, or takes no rooms because it is draining, is settling or has weight 0. Pin fails
+// with ErrNoCapacity if the room would exceed the given node's hard ceiling. Other errors are ErrName,
 // ErrDemand, ErrChanged, ErrSettings, ErrFenced, ErrClosed and the errors of Agent.Place.
 func (r *Resolver) Pin(ctx context.Context, room string, node lease.NodeID, d Demand) (Assignment, error) {
 	if err := check(room, d); err != nil {

@@ -76,7 +76,7 @@ func (f *pressures) watch(ctx context.Context) iter.Seq[Pressure] {
 	}
 }
 
-// measure reports this node's load if ReportLoad is set, and publishes the node's pressure. It logs one
+// measure reports this node's load if ReportLoad is set, and publishes the node's pressure. measure logs one
 // warning if the node has a capacity but reports no load.
 func (k *keeper) measure(s *cluster.Snapshot) {
 	if !k.warn.IsZero() && time.Now().After(k.warn) {
@@ -105,8 +105,8 @@ func (k *keeper) measure(s *cluster.Snapshot) {
 	k.feeds.pressures.Set(&p)
 }
 
-// Hosted returns the rooms that this node hosts, heaviest first, and the sum of their costs. It takes O(n log
-// n) time for n rooms.
+// Hosted returns the rooms that this node hosts, heaviest first, and the sum of their costs. Hosted takes O(n
+// log n) time for n rooms.
 func (r *Resolver) Hosted() (rooms []RoomLoad, units int64) {
 	rooms, units = r.loads()
 	slices.SortFunc(rooms, func(a, b RoomLoad) int {
@@ -115,8 +115,8 @@ func (r *Resolver) Hosted() (rooms []RoomLoad, units int64) {
 	return rooms, units
 }
 
-// loads is like Hosted but does not sort the rooms. It calls Cost after it has released the lock of the host
-// table.
+// loads is like Hosted but does not sort the rooms. loads calls Cost after it has released the lock of the
+// host table.
 func (r *Resolver) loads() (rooms []RoomLoad, units int64) {
 	rooms, needs := r.hosts.needs()
 	for i := range rooms {

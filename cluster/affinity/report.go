@@ -21,7 +21,7 @@ import (
 // many callers on any nodes report the same node, the room only moves once. If the node is alive, or its
 // failure is not confirmed, Report returns the current node, and the caller must ask again later.
 //
-// Report takes one round trip to the store, plus the round trips of Resolve if the node is dead. It fails
+// Report takes one round trip to the store, plus the round trips of Resolve if the node is dead. Report fails
 // with ErrNoPin if the room has no pin, and with the errors of Lookup and Resolve.
 func (r *Resolver) Report(ctx context.Context, lost reconnect.Directive) (Assignment, error) {
 	a, err := r.Lookup(ctx, lost.Room)
@@ -62,7 +62,7 @@ type look struct {
 	done  chan struct{}
 }
 
-// at checks a node, or waits for a recent check of it. It returns when the check is done or ctx ends.
+// at checks a node, or waits for a recent check of it. at returns when the check is done or ctx ends.
 func (l *looks) at(ctx context.Context, node lease.Incarnation) {
 	this, first := l.join(node, time.Now())
 	if first {

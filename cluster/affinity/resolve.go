@@ -13,10 +13,10 @@ import (
 // that node has headroom for the demand, or else to the least loaded node with headroom. All concurrent
 // callers, on any node, get the same answer.
 //
-// Resolve takes no round trip to the store if the pin is cached, and otherwise one. It takes a second round
-// trip if a pin that was known here is gone, and up to three more if the pin names a node that has just died.
-// If the store does not answer within Config.Budget, the assignment is Degraded, with the last known node or
-// the owner of the room's partition.
+// Resolve takes no round trip to the store if the pin is cached, and otherwise one. Resolve takes a second
+// round trip if a pin that was known here is gone, and up to three more if the pin names a node that has just
+// died. If the store does not answer within Config.Budget, the assignment is Degraded, with the last known
+// node or the owner of the room's partition.
 //
 // If the room is not cached, Resolve starts a goroutine for the round trip. If ctx can never be cancelled, as
 // with context.WithoutCancel, it needs no goroutine. In both cases Resolve returns within the budget.

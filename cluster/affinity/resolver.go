@@ -79,7 +79,7 @@ type work struct {
 	wait        sync.WaitGroup
 }
 
-// Start returns a running Resolver for a store that all nodes share. It does not wait for the agent, and
+// Start returns a running Resolver for a store that all nodes share. Start does not wait for the agent, and
 // waits at most Config.Budget for the store. The agent's Leave closes the Resolver at the right moment, so
 // don't close the Resolver before you call Leave.
 //
@@ -87,8 +87,8 @@ type work struct {
 // reports the load.
 //
 // Start fails with ErrSettings if other nodes of the cluster use another number of partitions, another
-// Config.Cost, or another key prefix in the store. It also fails with ErrSettings if another cluster uses the
-// same keys in this store. Two clusters that share a Redis need different prefixes.
+// Config.Cost, or another key prefix in the store. Start also fails with ErrSettings if another cluster uses
+// the same keys in this store. Two clusters that share a Redis need different prefixes.
 //
 // If the store does not answer, Start succeeds and the node compares its settings later. If the settings
 // differ then, all calls that need the store fail with ErrSettings, this node does not fail over any rooms,
@@ -255,21 +255,21 @@ type Stats struct {
 	Known      int64 `json:"known"`       // rooms in the pin cache now
 	StoreDoubt bool  `json:"store_doubt"` // the store does not answer
 
-	// Store is the address of the store, without passwords. It is empty if the store has no String method.
+	// Store is the address of the store, without passwords. Store is empty if the store has no String method.
 	Store string `json:"store,omitempty"`
 
 	// StoreProblem is why the store does not answer: a timeout after Config.Budget, or an error of the
-	// store's client. It is empty if the store answers.
+	// store's client. StoreProblem is empty if the store answers.
 	StoreProblem string `json:"store_problem,omitempty"`
 
 	// StoreUnnotified is why the store does not notify this node of changes at once. While it is set, cached
-	// pins expire after a second, and a host may need 5 s to detect that its room has moved. It is always
-	// empty for a store without a Notified method.
+	// pins expire after a second, and a host may need 5 s to detect that its room has moved. StoreUnnotified
+	// is always empty for a store without a Notified method.
 	StoreUnnotified string `json:"store_unnotified,omitempty"`
 
-	// StoreRoundTrip is how long the store takes to answer a heartbeat. It is the shortest time of the latest
-	// three heartbeats, and 0 before the third. StoreBudget is Config.Budget. If StoreRoundTrip is above a
-	// third of StoreBudget, joins may be Degraded although the store answers.
+	// StoreRoundTrip is how long the store takes to answer a heartbeat. StoreRoundTrip is the shortest time
+	// of the latest three heartbeats, and 0 before the third. StoreBudget is Config.Budget. If StoreRoundTrip
+	// is above a third of StoreBudget, joins may be Degraded although the store answers.
 	StoreRoundTrip time.Duration `json:"store_round_trip_ns"`
 	StoreBudget    time.Duration `json:"store_budget_ns"`
 
@@ -281,12 +281,12 @@ type Stats struct {
 
 	// Silent lists the live members, sorted by id, that have sent no heartbeats to this store for a lease's
 	// TTL and at least 10 s, although they have a capacity or have sent heartbeats before. A silent member
-	// uses another store, uses no store, or does not reach its store. It gets no new rooms from this node
-	// while another node can take them, but rooms that are pinned to it stay.
+	// uses another store, uses no store, or does not reach its store. While other nodes can take new rooms,
+	// this node places none on a silent member, but rooms that are pinned to a silent member stay there.
 	Silent []lease.NodeID `json:"silent,omitempty"`
 
-	// Refused is the text of the ErrSettings that prevents this node from placing rooms. It is empty if the
-	// settings agree.
+	// Refused is the text of the ErrSettings that prevents this node from placing rooms. Refused is empty if
+	// the settings agree.
 	Refused string `json:"refused,omitempty"`
 
 	// StoreWithin maps each histogram bound to the number of store calls that took at most that long. Asked
@@ -311,8 +311,8 @@ type Evacuation struct {
 	Error  string `json:"error,omitempty"` // for people
 }
 
-// Evacuating is for package evacuate. It starts a new Evacuation in Stats, and returns a function that
-// updates the Evacuation until the next one starts.
+// Evacuating is for package evacuate. Evacuating starts a new Evacuation in Stats, and returns a function
+// that updates the Evacuation until the next one starts.
 func (r *Resolver) Evacuating() (show func(Evacuation)) {
 	at := &r.counts.evacuation
 	last := new(Evacuation)

@@ -129,7 +129,7 @@ func (r *Resolver) Explain(ctx context.Context, room string, d Demand) (Explanat
 // participants of a room that is too large for one node: the room's node sends each stream once to each
 // relay, and the relay forwards it. d is the demand of one relay. Nodes with headroom for the demand come
 // first, and all other nodes follow. Both groups are sorted in the order of Owners. Relays returns fewer than
-// n nodes if the cluster has too few. It does not pin any room. For relays that are rooms themselves, use
+// n nodes if the cluster has too few. Relays does not pin any room. For relays that are rooms themselves, use
 // ResolveApart.
 func (r *Resolver) Relays(ctx context.Context, room string, d Demand, n int) ([]*cluster.Member, error) {
 	r.counts.relays.Add(1)
@@ -152,9 +152,10 @@ func (r *Resolver) Relays(ctx context.Context, room string, d Demand, n int) ([]
 	return all[:min(max(0, n), len(all))], nil
 }
 
-// ResolveApart is Resolve for a room that should be on another node than the given other rooms. It is for
-// relays that are rooms themselves. Such a relay counts towards its node's load, moves when the node drains,
-// and gets another node when the node dies. The server that hosts it pulls the streams of the large room.
+// ResolveApart is Resolve for a room that should be on another node than the given other rooms. ResolveApart
+// is for relays that are rooms themselves. Such a relay counts towards its node's load, moves when the node
+// drains, and gets another node when the node dies. The server that hosts it pulls the streams of the large
+// room.
 //
 // If one of the other rooms is on the room's node, the room moves to the best node that has none of the other
 // rooms. If no such node can take the room, it stays. If several callers call ResolveApart at once, only one
@@ -189,7 +190,7 @@ func (r *Resolver) ResolveApart(ctx context.Context, room string, d Demand, othe
 }
 
 // Rooms returns at most limit rooms that are pinned to a node, or to any node if node is empty, in no
-// particular order. It is expensive, because it queries the store for every partition. Use it only for
+// particular order. Rooms is expensive, because it queries the store for every partition. Use it only for
 // operators and tools.
 func (r *Resolver) Rooms(ctx context.Context, node lease.NodeID, limit int) ([]pinstore.Entry, error) {
 	s := r.agent.Snapshot()
@@ -206,7 +207,7 @@ func (r *Resolver) Rooms(ctx context.Context, node lease.NodeID, limit int) ([]p
 }
 
 // Move moves a room to another node, and the room's host loses it. Demand.Require and Config.Selector do not
-// restrict Move. It fails with ErrNoPin, with ErrNotLive if the node takes no rooms, with ErrNoCapacity if
+// restrict Move. Move fails with ErrNoPin, with ErrNotLive if the node takes no rooms, with ErrNoCapacity if
 // the room would exceed the hard ceiling, or with ErrChanged if another instance moves the room at the same
 // time. After ErrStore, the room may or may not have moved.
 func (r *Resolver) Move(ctx context.Context, room string, to lease.NodeID) (Assignment, error) {
@@ -236,10 +237,10 @@ func (r *Resolver) Move(ctx context.Context, room string, to lease.NodeID) (Assi
 }
 
 // MoveFrom moves a room away from a node if the room still lives there with the given epoch, or with any
-// epoch if epoch is 0. It chooses the new node like Resolve, and the host loses the room. If many callers on
-// any nodes try to move the same room, it only moves once, and all callers get its new node. MoveFrom takes
-// two round trips, and fails with ErrNoPin, ErrRequire, ErrNoCapacity, ErrChanged or ErrStore. After
-// ErrStore, the room may or may not have moved.
+// epoch if epoch is 0. MoveFrom chooses the new node like Resolve, and the host loses the room. If many
+// callers on any nodes try to move the same room, it only moves once, and all callers get its new node.
+// MoveFrom takes two round trips, and fails with ErrNoPin, ErrRequire, ErrNoCapacity, ErrChanged or ErrStore.
+// After ErrStore, the room may or may not have moved.
 func (r *Resolver) MoveFrom(ctx context.Context, room string, from lease.Incarnation, epoch uint64) (Assignment, error) {
 	return r.moveFrom(ctx, room, from, epoch, []lease.NodeID{from.Node})
 }

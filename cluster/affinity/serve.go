@@ -16,8 +16,8 @@ const linger = 10 * time.Second
 // yourself.
 //
 // The context of f is cancelled when ctx is done or this node loses the room. If the room is lost,
-// context.Cause returns the reason. Serve always waits for f. It returns the error of Host if Host fails. If
-// the room was lost, it returns the reason, such as a *NotOwnerError that names the node to send the
+// context.Cause returns the reason. Serve always waits for f. Serve returns the error of Host if Host fails.
+// If the room was lost, it returns the reason, such as a *NotOwnerError that names the node to send the
 // participant to. Otherwise it returns the error of f.
 func (r *Resolver) Serve(ctx context.Context, room string, d Demand, f func(context.Context, *Hosting) error) error {
 	h, err := r.enter(ctx, room, d)
@@ -59,7 +59,7 @@ func (r *Resolver) enter(ctx context.Context, room string, d Demand) (*Hosting, 
 	}
 }
 
-// arrive counts a participant. It returns false if the hosting has ended.
+// arrive counts a participant. arrive returns false if the hosting has ended.
 func (h *Hosting) arrive() bool {
 	h.r.hosts.mu.Lock()
 	defer h.r.hosts.mu.Unlock()
@@ -90,8 +90,8 @@ func (h *Hosting) depart() {
 	}
 }
 
-// releaseIdle releases the room unless a participant has returned. It waits longer if Host was called
-// recently, because another participant may be about to arrive.
+// releaseIdle releases the room unless a participant has returned. releaseIdle waits longer if Host was
+// called recently, because another participant may be about to arrive.
 func (h *Hosting) releaseIdle() {
 	pin, ok, rest := h.r.hosts.releaseIdle(h, linger, time.Now())
 	if rest > 0 {

@@ -71,8 +71,8 @@ func union(a, b []placement.Partition) []placement.Partition {
 }
 
 // sweep fails over the rooms of dead nodes in some partitions, and returns the partitions that need another
-// sweep. It only logs a failure if warn is set. The caller sets warn after a TTL of failures, because if the
-// store does not answer at all, the keeper's heartbeats detect and log that within a TTL.
+// sweep. sweep only logs a failure if warn is set. The caller sets warn after a TTL of failures, because if
+// the store does not answer at all, the keeper's heartbeats detect and log that within a TTL.
 func (r *Resolver) sweep(ctx context.Context, partitions []placement.Partition, warn bool) (failed []placement.Partition) {
 	w := newSweep(r, make(map[lease.Incarnation]bool))
 	since := time.Now()
@@ -160,7 +160,7 @@ func ifNot(ok bool, partitions []placement.Partition) []placement.Partition {
 	return partitions
 }
 
-// run fails over all rooms of dead nodes in some partitions. It returns false if a room got no new node or
+// run fails over all rooms of dead nodes in some partitions. run returns false if a room got no new node or
 // the store failed.
 func (w *sweep) run(ctx context.Context, partitions []placement.Partition) bool {
 	ok, before := true, len(w.homeless)
@@ -197,14 +197,14 @@ func (w *sweep) run(ctx context.Context, partitions []placement.Partition) bool 
 	return true
 }
 
-// sweeps reports whether this node may sweep. It may not while it is fenced or refused because of its
-// settings. Then other nodes sweep, or this node does so later.
+// sweeps reports whether this node may sweep. A node that is fenced, or refused because of its settings, must
+// not sweep. Other nodes sweep in its place, or the node itself sweeps later.
 func (r *Resolver) sweeps(s *cluster.Snapshot) bool {
 	return r.agent.Live() && s.Table != nil && !s.Fenced && r.store.agreement.Refused() == nil
 }
 
-// orphans returns the rooms of incarnations that are dead in gossip and in the store. It returns an error if
-// the store did not answer a query about an incarnation.
+// orphans returns the rooms of incarnations that are dead in gossip and in the store. orphans returns an
+// error if the store did not answer a query about an incarnation.
 func (w *sweep) orphans(ctx context.Context, s *cluster.Snapshot, found []pinstore.Entry) (_ []pinstore.Entry, failed error) {
 	verdicts := make(map[lease.Incarnation]liveness.Verdict)
 	for _, e := range found {
@@ -244,8 +244,8 @@ func (w *sweep) failOverTraced(ctx context.Context, s *cluster.Snapshot, orphans
 }
 
 // failOverAll moves each orphan to a new node, unless another instance has already moved it. If the store
-// does not answer, failOverAll stops and returns false, because the next chunk would fail as well. It
-// continues if no node has capacity for a chunk, because the next chunk may fit.
+// does not answer, failOverAll stops and returns false, because the next chunk would fail as well.
+// failOverAll continues if no node has capacity for a chunk, because the next chunk may fit.
 func (w *sweep) failOverAll(ctx context.Context, s *cluster.Snapshot, orphans []pinstore.Entry) (answers bool) {
 	for chunk := range slices.Chunk(orphans, storeclient.BulkOps) {
 		homeless := len(w.homeless)

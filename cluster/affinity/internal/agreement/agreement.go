@@ -50,7 +50,7 @@ type Agreement struct {
 	rejected atomic.Pointer[[]lease.Incarnation]
 }
 
-// Refused returns an ErrSettings that names each difference, or nil. It is safe for concurrent use.
+// Refused returns an ErrSettings that names each difference, or nil. Refused is safe for concurrent use.
 func (a *Agreement) Refused() error {
 	if err := a.refused.Load(); err != nil {
 		return *err
@@ -58,8 +58,8 @@ func (a *Agreement) Refused() error {
 	return nil
 }
 
-// Rejected returns the nodes that the store refuses because of their settings, as of the latest answer. It is
-// safe for concurrent use.
+// Rejected returns the nodes that the store refuses because of their settings, as of the latest answer.
+// Rejected is safe for concurrent use.
 func (a *Agreement) Rejected() []lease.Incarnation {
 	if s := a.rejected.Load(); s != nil {
 		return *s
@@ -185,7 +185,7 @@ func (a *Agreement) Report(err error) {
 	a.unheard, a.logged = unheard, a.differ
 }
 
-// Withdraw removes this node's settings from the store when the node stops. It ignores errors.
+// Withdraw removes this node's settings from the store when the node stops. Withdraw ignores errors.
 func (a *Agreement) Withdraw(ctx context.Context) {
 	if a.at.Number != 0 && a.Refused() == nil {
 		_, _ = a.Store.Agree(ctx, a.at, 0, a.Settings) // if this fails, the record expires

@@ -34,8 +34,8 @@ func (c *Candidate) belowHard(q Request, limits Ceilings) bool {
 	return limits.Hard == 0 || c.with(q) <= limits.HardOf(c.Member)
 }
 
-// HasRoom reports whether the node has headroom. It is false for a node that has no capacity set or reports
-// no load.
+// HasRoom reports whether the node has headroom. HasRoom is false for a node that has no capacity set or
+// reports no load.
 func (c *Candidate) HasRoom(cost int64) bool {
 	return c.Member.Capacity > 0 && !ReportsNoLoad(c.Member) && Plus(c.used(), cost) <= c.Ceiling
 }
@@ -43,7 +43,7 @@ func (c *Candidate) HasRoom(cost int64) bool {
 // share returns the load relative to the capacity.
 func (c *Candidate) share() float64 { return float64(c.used()) / float64(c.Member.Capacity) }
 
-// explain returns a Candidate for each member, with the reason why it was chosen or not. It is only for
+// explain returns a Candidate for each member, with the reason why it was chosen or not. explain is only for
 // display and need not be fast.
 func explain(s *cluster.Snapshot, q Request, taken lease.NodeID, limits Ceilings, reserved func(lease.NodeID) int64) []Candidate {
 	rank := ranking(s, q.Partition)

@@ -127,8 +127,8 @@ func (q *Request) needsSilent(err error) bool {
 	return len(q.Silent) > 0 && len(q.Leaves) == 0 && (errors.Is(err, cluster.ErrNoMembers) || errors.Is(err, ErrRequire))
 }
 
-// Best returns the best node by the room's preferences. It ignores loads, so that instances agree on the node
-// without the store. It returns a silent node if the preferences allow no other node.
+// Best returns the best node by the room's preferences. Best ignores loads, so that instances agree on the
+// node without the store. Best returns a silent node if the preferences allow no other node.
 func Best(s *cluster.Snapshot, q Request) (*cluster.Member, error) {
 	m, err := q.Preferences.best(s, q)
 	if q.needsSilent(err) {
@@ -143,7 +143,7 @@ func Best(s *cluster.Snapshot, q Request) (*cluster.Member, error) {
 // headroom, or the least loaded node below the hard ceiling.
 //
 // A node without a capacity always has headroom as owner, but takes no other rooms. A node that has not
-// reported its load takes no other rooms, either. pick has no side effects. It costs O(nodes), and only
+// reported its load takes no other rooms, either. pick has no side effects. pick costs O(nodes), and only
 // allocates if it picks another node than the owner.
 func pick(s *cluster.Snapshot, q Request, limits Ceilings, reserved func(lease.NodeID) int64) (Choice, error) {
 	if m := liveness.Live(s, q.Stay.Incarnation); m != nil && q.keeps(m) {

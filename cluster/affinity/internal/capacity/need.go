@@ -61,7 +61,7 @@ func EncodeRules(preferred []string, required map[string]string) string {
 	return rules.Encode()
 }
 
-// ParseRules is the inverse of EncodeRules. It returns each requirement as label=value.
+// ParseRules is the inverse of EncodeRules. ParseRules returns each requirement as label=value.
 func ParseRules(rules string) (preferred, required []string) {
 	all, _ := url.ParseQuery(rules)
 	return all[prefer], all[require]
@@ -124,8 +124,8 @@ func (n Need) String() string {
 	return fmt.Sprintf("%d publishers and %d subscribers", n.Publishers, n.Subscribers)
 }
 
-// Counted returns n with another number of participants. If not all participants publish, joining and leaving
-// participants are considered subscribers.
+// Counted returns n adjusted to the given number of participants. If not all participants publish, joining
+// and leaving participants are considered subscribers.
 func (n Need) Counted(participants int) Need {
 	participants = min(max(0, participants), pinstore.MaxSize)
 	if n.Mesh || (!n.Split && n.Size() == 0 && n.Units == 0) {

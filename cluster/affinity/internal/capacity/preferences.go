@@ -10,8 +10,8 @@ import (
 	"github.com/roost-cluster/roost/lease"
 )
 
-// Preferences specifies which members can get a room, and in which order. It combines the demand's Prefer and
-// Require with Config.Selector. It is nil for a room that can go to any member.
+// Preferences specifies which members can get a room, and in which order. Preferences combines the demand's
+// Prefer and Require with Config.Selector. Preferences is nil for a room that can go to any member.
 type Preferences struct {
 	prefer      []string
 	require     []string                // label=value
@@ -82,7 +82,7 @@ func (l *Preferences) problem(s *cluster.Snapshot) string {
 	return "the Selector admits no live node"
 }
 
-// preference returns the preference of the i-th member. It returns 1 for all members if l is nil.
+// preference returns the preference of the i-th member. preference returns 1 for all members if l is nil.
 func (l *Preferences) preference(i int) int {
 	if l == nil {
 		return 1
@@ -101,10 +101,10 @@ func (l *Preferences) name(preference int) string {
 	return fmt.Sprintf("preference %d (anywhere)", preference)
 }
 
-// byPreference is pick for a room with preferences. It tries the preferences in order. For each preference,
-// it picks the best node for the room's partition if that node has headroom below the soft ceiling, or else
-// the least loaded node with headroom. If no preference has a node with headroom, byPreference picks the
-// least loaded node of all preferences that is below the hard ceiling.
+// byPreference is pick for a room with preferences. byPreference tries the preferences in order. For each
+// preference, it picks the best node for the room's partition if that node has headroom below the soft
+// ceiling, or else the least loaded node with headroom. If no preference has a node with headroom,
+// byPreference picks the least loaded node of all preferences that is below the hard ceiling.
 func byPreference(s *cluster.Snapshot, q Request, limits Ceilings, reserved func(lease.NodeID) int64) (Choice, error) {
 	best, err := q.Preferences.best(s, q)
 	if err != nil {
@@ -179,7 +179,7 @@ func (l *Preferences) text() string {
 	return strings.Join(l.require, " and ")
 }
 
-// best returns the best node for the room's partition at the first preference that has a node. It ignores
+// best returns the best node for the room's partition at the first preference that has a node. best ignores
 // loads.
 func (l *Preferences) best(s *cluster.Snapshot, q Request) (best *cluster.Member, err error) {
 	if l.unmet != nil {

@@ -54,8 +54,8 @@ func (r *Reservations) Place(s *cluster.Snapshot, q Request, multiple int64) (Ch
 	return to, r.add(to.Member.ID, Times(q.Cost, multiple), time.Now()), nil
 }
 
-// PlaceOn reserves the room's cost on the given node. It returns false if the room would exceed the node's
-// hard ceiling.
+// PlaceOn reserves the room's cost on the given node. PlaceOn returns false if the room would exceed the
+// node's hard ceiling.
 func (r *Reservations) PlaceOn(m *cluster.Member, q Request) (Reservation, bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -96,8 +96,8 @@ func (r *Reservations) Cancel(res Reservation) {
 	}
 }
 
-// Failed releases the reservation of a claim that failed with err. It keeps the reservation after a timeout,
-// because the claim may still take effect.
+// Failed releases the reservation of a claim that failed with err. Failed keeps the reservation after a
+// timeout, because the claim may still take effect.
 func (r *Reservations) Failed(res Reservation, err error) {
 	if !errors.Is(err, context.DeadlineExceeded) {
 		r.Cancel(res)
@@ -106,7 +106,7 @@ func (r *Reservations) Failed(res Reservation, err error) {
 
 // Expire releases the reservations that were made at least Settle before the node's latest heartbeat, because
 // the reported load should include them by now. If a node has a capacity but reports no load, its
-// reservations stay for Keep. For such nodes, Expire returns the units that it has released. It costs
+// reservations stay for Keep. For such nodes, Expire returns the units that it has released. Expire costs
 // O(members + released reservations).
 func (r *Reservations) Expire(s *cluster.Snapshot, now time.Time) (unseen map[lease.NodeID]int64) {
 	r.mu.Lock()
@@ -142,8 +142,8 @@ func (r *Reservations) Expire(s *cluster.Snapshot, now time.Time) (unseen map[le
 	return unseen
 }
 
-// merge limits the memory for claims with a long lifetime. It merges all claims of a span into one if they
-// were made before the given time.
+// merge limits the memory for claims with a long lifetime. If several claims within one span were made before
+// the given time, they become one claim.
 func (n *reserved) merge(before time.Time, span time.Duration) {
 	if len(n.claims) == 0 {
 		return

@@ -5,7 +5,7 @@ import (
 	"math/bits"
 )
 
-// total is an exact sum of units. It uses 128 bits, because a saturated sum could not be reduced again.
+// total is an exact sum of units. total uses 128 bits, because a saturated sum could not be reduced again.
 type total struct{ high, low uint64 }
 
 func (t *total) add(units int64) {

@@ -13,7 +13,7 @@ var bounds = [...]time.Duration{ //nolint:gochecknoglobals // constant
 	20 * time.Millisecond, 50 * time.Millisecond, 100 * time.Millisecond, 200 * time.Millisecond, 500 * time.Millisecond, time.Second,
 }
 
-// Histogram counts calls by duration. Its zero value is ready to use. It takes no lock and is safe for
+// Histogram counts calls by duration. Its zero value is ready to use. Histogram takes no lock and is safe for
 // concurrent use.
 type Histogram struct {
 	ranges [len(bounds) + 1]atomic.Uint64

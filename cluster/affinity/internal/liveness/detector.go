@@ -217,7 +217,7 @@ func (d *Detector) awaits(now time.Time) bool {
 }
 
 // Reclaiming reports whether the store has come back so recently that hosts may still have to restore their
-// pins. It is already true for the first call that reaches the store again.
+// pins. Reclaiming is already true for the first call that reaches the store again.
 func (d *Detector) Reclaiming(now time.Time) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -225,8 +225,8 @@ func (d *Detector) Reclaiming(now time.Time) bool {
 }
 
 // Back reports whether the store has come back recently, so that nodes may still restore their pins. self
-// reports whether this node may still restore pins. It becomes false when this node has restored no pins for
-// restoreTime, because a node with permanent errors must not delay the others.
+// reports whether this node may still restore pins. self becomes false when this node has restored no pins
+// for restoreTime, because a node with permanent errors must not delay the others.
 func (d *Detector) Back(now time.Time) (self, anyNode bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -19,10 +19,10 @@ const (
 )
 
 // Silence tracks which members are live in gossip but send no heartbeats to this store. A silent member uses
-// another store, uses no store, or does not reach its store. It gets no new rooms, because it could not find
-// the pins of these rooms in its own store and would place the rooms again. Rooms that are already pinned to
-// a silent member stay there. The member is alive and may host them, so moving a room could give it two
-// hosts.
+// another store, uses no store, or does not reach its store. A silent member gets no new rooms, because it
+// could not find the pins of these rooms in its own store and would place the rooms again. Rooms that are
+// already pinned to a silent member stay there. The member is alive and may host them, so moving a room could
+// give it two hosts.
 //
 // A missing heartbeat means silence, because the looks of this node prove that the store answers. The result
 // does not depend on clocks or on whether the store has just lost its data. A paused member is not considered
@@ -59,7 +59,7 @@ func (s *Silence) Silent() []lease.Incarnation {
 // Named returns the silent members, sorted by id, that should use this store. A member should use this store
 // if it has a capacity, which is only used for rooms, or if its node has sent a heartbeat to this store
 // before. Other silent members may not use rooms at all, for example if an application embeds an agent only
-// for its partitions. They get no rooms, but that is not a problem to report.
+// for its partitions. Such members get no rooms, but that is not a problem to report.
 func (s *Silence) Named() []lease.NodeID {
 	if f := s.found.Load(); f != nil {
 		return f.named

@@ -57,7 +57,7 @@ func (c *Cache) Size() int64 { return c.count.Load() }
 func (c *Cache) Generation() uint64 { return c.generation.Load() }
 
 // First returns the latest generation in which the store has assigned a new epoch, and the first such epoch.
-// It is for tests.
+// Only tests use First.
 func (c *Cache) First() (generation, epoch uint64, ok bool) {
 	if first := c.younger.Load(); first != nil {
 		return first.generation, first.epoch, true
@@ -78,7 +78,7 @@ func (c *Cache) IsFresh(e *Entry) bool {
 	return e.Generation == c.generation.Load() && time.Until(e.fresh) > 0 // only reads the monotonic clock
 }
 
-// Lost reports whether the store may have lost the pin of e after confirming it. It is false for a deleted
+// Lost reports whether the store may have lost the pin of e after confirming it. Lost is false for a deleted
 // pin, because the store sends a notification of the deletion.
 func (c *Cache) Lost(e *Entry) bool { return e.Confirmed && e.Generation != c.generation.Load() }
 
@@ -128,8 +128,8 @@ func (e *Entry) Least() uint64 {
 	return e.Known().Epoch
 }
 
-// Begin must be called before a query to the store. It replaces the room's entry with a stale entry for the
-// same pin, and returns the new entry for Learn. fences is how often the agent has been fenced.
+// Begin must be called before a query to the store. Begin replaces the room's entry with a stale entry for
+// the same pin, and returns the new entry for Learn. fences is how often the agent has been fenced.
 func (c *Cache) Begin(room string, fences uint64) *Entry {
 	for {
 		generation := c.generation.Load()
@@ -152,8 +152,8 @@ func (c *Cache) Begin(room string, fences uint64) *Entry {
 
 // Learn replaces the entry asked with the store's answer, unless the answer has a smaller epoch because the
 // store has reverted to older data. If the entry has changed since Begin, Learn only stores the answer if it
-// has a greater epoch, and marks it as stale. Learn reports whether the pin is news. If several callers learn
-// the same pin, only one of them gets true.
+// has a greater epoch, and marks it as stale. Learn returns true if the pin is newer than the room's previous
+// pin. If several callers learn the same pin, only one of them gets true.
 func (c *Cache) Learn(room string, asked *Entry, pin pinstore.Pin, fresh time.Time) (news bool) {
 	if pin == (pinstore.Pin{}) {
 		if c.rooms.CompareAndDelete(room, asked) {
@@ -188,8 +188,9 @@ func (c *Cache) Learn(room string, asked *Entry, pin pinstore.Pin, fresh time.Ti
 	return old.(*Entry).Pin.Epoch < pin.Epoch
 }
 
-// Update stores a pin that was learned without Begin, if the room has an entry with a smaller epoch. It
-// reports whether the pin is news. For a room without an entry, Update always returns true.
+// Update stores a pin that was learned without Begin, if the room has an entry with a smaller epoch. Update
+// reports whether the pin is newer than the cached pin. For a room without an entry, Update always returns
+// true.
 func (c *Cache) Update(room string, pin pinstore.Pin) (news bool) {
 	for {
 		old, ok := c.rooms.Load(room)
@@ -234,7 +235,8 @@ func (c *Cache) Assume(room string, pin pinstore.Pin) {
 	}
 }
 
-// Invalidate makes a room's entry stale after a notification. It returns false if the room has no entry.
+// Invalidate makes a room's entry stale after a notification. Invalidate returns false if the room has no
+// entry.
 func (c *Cache) Invalidate(room string) bool {
 	for {
 		old, ok := c.rooms.Load(room)
@@ -247,7 +249,8 @@ func (c *Cache) Invalidate(room string) bool {
 	}
 }
 
-// On returns the cached rooms whose pin names an incarnation for which want returns true. It costs O(Size).
+// On returns the cached rooms whose pin names an incarnation for which want returns true. Each call iterates
+// over the whole cache.
 func (c *Cache) On(want func(lease.Incarnation) bool) []string {
 	var rooms []string
 	c.rooms.Range(func(room, e any) bool {

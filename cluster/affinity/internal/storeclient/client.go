@@ -32,7 +32,7 @@ const (
 	awayAfter = 3           // failed heartbeats in a row
 )
 
-// Client calls a Store. It counts the calls and tracks whether the store answers. For Index, and for
+// Client calls a Store. Client counts the calls and tracks whether the store answers. For Index, and for
 // heartbeats that should not affect this state, use the Store field directly.
 type Client struct {
 	Store   pinstore.Store
@@ -195,9 +195,9 @@ func (c *Client) Heartbeat(
 	return alive, back, nil
 }
 
-// answered records how long a heartbeat took. It logs a warning if three round trips, which a join may need,
-// exceed the budget. It uses the shortest of the latest times, because a busy machine can delay single
-// heartbeats.
+// answered records how long a heartbeat took. answered logs a warning if three round trips, which a join may
+// need, exceed the budget. answered uses the shortest of the latest times, because a busy machine can delay
+// single heartbeats.
 func (c *Client) answered(took time.Duration) {
 	c.latest[c.heartbeat%len(c.latest)] = took
 	if c.heartbeat++; c.heartbeat < len(c.latest) {
@@ -216,8 +216,8 @@ func (c *Client) answered(took time.Duration) {
 	}
 }
 
-// whyFailed returns a short reason for a failed call. It distinguishes a timeout from a refused connection,
-// because a slow store needs another fix than a stopped store.
+// whyFailed returns a short reason for a failed call. whyFailed distinguishes a timeout from a refused
+// connection, because a slow store needs another fix than a stopped store.
 func (c *Client) whyFailed(err error) string {
 	if e, ok := errors.AsType[syscall.Errno](err); ok { // omit the addresses
 		return e.Error()

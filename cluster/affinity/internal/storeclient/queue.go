@@ -22,7 +22,7 @@ const (
 	// running calls is proportional to its round trip time.
 	tick = 4 * time.Millisecond
 
-	// most is the maximum number of running calls. It limits how many calls can pile up if the store hangs,
+	// most is the maximum number of running calls. most limits how many calls can pile up if the store hangs,
 	// until the breaker opens.
 	most = 256
 
@@ -33,7 +33,7 @@ const (
 	apartTime = 10 * time.Second
 )
 
-// errBusy reports that an op was never sent to the store. It does not indicate that the store is slow.
+// errBusy reports that an op was never sent to the store. errBusy does not indicate that the store is slow.
 var errBusy = errors.New("earlier calls are not answered yet")
 
 // queue merges the ops of concurrent callers into shared store calls. While several calls are running,
