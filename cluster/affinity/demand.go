@@ -64,7 +64,7 @@ func (d Demand) Validate() error {
 	return fmt.Errorf("%w: %s", ErrDemand, strings.Join(problems, "; "))
 }
 
-// costProblems returns the problems of the cost in d.
+// costProblems returns the problems of Size, Publishers, Subscribers and Units.
 func (d Demand) costProblems() (problems []string) {
 	problem := func(format string, args ...any) { problems = append(problems, fmt.Sprintf(format, args...)) }
 	inRange := func(n int) bool { return 0 <= n && n <= pinstore.MaxSize }

@@ -41,7 +41,8 @@ type Hosting struct {
 	err        error
 }
 
-// use contains the fields that participants change. A goroutine that holds its lock takes no other lock.
+// use contains the fields that participants change. A goroutine that holds the lock of a use must not take
+// another lock.
 type use struct {
 	mu      sync.Mutex
 	need    capacity.Need

@@ -15,9 +15,9 @@ import (
 
 const heaviest = 10 // rooms in a Pressure
 
-// Pressures returns this node's pressure whenever it changes. A value with Over set lists the heaviest rooms
-// while the node carries more than its soft ceiling. A value without Over follows when the node is below the
-// ceiling again. No room moves by itself, so use Move to reduce the load.
+// Pressures returns this node's pressure whenever it changes. While the node carries more than its soft
+// ceiling, Over is set and Heaviest lists the heaviest rooms. When the load is below the ceiling again, Over
+// is false. No room moves by itself, so use Move to reduce the load.
 func (r *Resolver) Pressures(ctx context.Context) iter.Seq[Pressure] {
 	return r.feeds.pressures.watch(ctx)
 }

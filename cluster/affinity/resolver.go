@@ -300,7 +300,7 @@ type Stats struct {
 	Evacuation *Evacuation `json:"-"` // the evacuation in progress or the latest one; nil: there was none
 }
 
-// Evacuation is the progress of package evacuate in moving all rooms away from this node.
+// Evacuation describes the progress of package evacuate, which moves all rooms away from this node.
 type Evacuation struct {
 	Left   int    `json:"left"`            // rooms that live on this node
 	Moved  int    `json:"moved"`           // rooms that moved to other nodes
@@ -402,7 +402,7 @@ func (w *worklist[K]) signal() {
 	}
 }
 
-// take removes and returns at most limit items. If more are left, it signals again.
+// take removes and returns at most limit items. If more items remain, take signals again.
 func (w *worklist[K]) take(limit int) []K {
 	w.mu.Lock()
 	defer w.mu.Unlock()

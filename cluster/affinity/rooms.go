@@ -190,7 +190,7 @@ func (r *Resolver) ResolveApart(ctx context.Context, room string, d Demand, othe
 }
 
 // Rooms returns at most limit rooms that are pinned to a node, or to any node if node is empty, in no
-// particular order. Rooms is expensive, because it queries the store for every partition. Use it only for
+// particular order. Rooms is expensive, because it queries the store for every partition. Call Rooms only for
 // operators and tools.
 func (r *Resolver) Rooms(ctx context.Context, node lease.NodeID, limit int) ([]pinstore.Entry, error) {
 	s := r.agent.Snapshot()

@@ -43,8 +43,8 @@ func (c *Candidate) HasRoom(cost int64) bool {
 // share returns the load relative to the capacity.
 func (c *Candidate) share() float64 { return float64(c.used()) / float64(c.Member.Capacity) }
 
-// explain returns a Candidate for each member, with the reason why it was chosen or not. explain is only for
-// display and need not be fast.
+// explain returns a Candidate for each member, with the reason why it was chosen or not. The result is only
+// displayed, so explain need not be fast.
 func explain(s *cluster.Snapshot, q Request, taken lease.NodeID, limits Ceilings, reserved func(lease.NodeID) int64) []Candidate {
 	rank := ranking(s, q.Partition)
 	list := make([]Candidate, 0, len(s.Members))

@@ -108,7 +108,8 @@ func (l Ceilings) SoftOf(m *cluster.Member) int64 { return percent(m.Capacity, l
 func (l Ceilings) HardOf(m *cluster.Member) int64 { return percent(m.Capacity, l.Hard) }
 
 // choose calls pick. If only silent members can take a new room, one of them gets it, because a room without
-// a node is worse than a room whose node may not reach the store. A room never moves to a silent member.
+// a node is worse than a room whose node may not reach the store. If a room is moved on request, choose never
+// returns a silent member.
 func choose(s *cluster.Snapshot, q Request, limits Ceilings, reserved func(lease.NodeID) int64) (Choice, error) {
 	c, err := pick(s, q, limits, reserved)
 	if !q.needsSilent(err) {

@@ -202,7 +202,7 @@ func (q *queue) whole(ctx context.Context) bool {
 	return !bounded || time.Until(until) >= q.budget*3/4
 }
 
-// heed makes ops share no calls for apartTime if one of the results is a timeout.
+// heed stops the sharing of calls for apartTime if one of the results is a timeout.
 func (q *queue) heed(whole bool, results []pinstore.Result) {
 	if !whole || !slices.ContainsFunc(results, func(r pinstore.Result) bool { return errors.Is(r.Err, context.DeadlineExceeded) }) {
 		return
@@ -212,7 +212,7 @@ func (q *queue) heed(whole bool, results []pinstore.Result) {
 	q.apart = time.Now().Add(apartTime)
 }
 
-// shared is the waiters that share an op.
+// shared lists the waiters that share an op.
 type shared []*waiter
 
 // take removes and returns the waiters of the next call. The ops of a call must have distinct rooms, so reads
