@@ -12,7 +12,7 @@ import (
 	"github.com/roost-cluster/roost/placement"
 )
 
-// Assignment says where a room lives.
+// Assignment describes where a room lives.
 type Assignment struct {
 	Room              string
 	Partition         placement.Partition
@@ -21,9 +21,10 @@ type Assignment struct {
 	Source            Source
 	Reason            string // for people
 
-	// Member is the node as last known here. After the node has gone, it is kept for a PinTTL with State
-	// Left, because the store may need a while to find out that a node has died. It is only nil if Node is
-	// empty. If this node has never met the other one, Member only has the ID and the incarnation.
+	// Member is the room's node as last known here. After that node has left or died, Member remains
+	// available for a PinTTL with State Left, because it can take a while until the room gets a new node.
+	// Member is only nil if Node is empty. If this node has never met the room's node, Member only has the ID
+	// and the incarnation.
 	Member *cluster.Member
 }
 
@@ -33,7 +34,7 @@ func (a Assignment) String() string {
 }
 
 // Directive returns what to send to a client of the room. Its Addr is the APIAddr of the node. If this node
-// has never met that node, Addr is empty, and the client has to ask again.
+// has never met that node, Addr is empty, and the client must ask again.
 func (a Assignment) Directive() reconnect.Directive {
 	return reconnect.Directive{Room: a.Room, To: a.Node, Addr: apiAddr(a.Member), Reason: a.Reason, Epoch: a.Epoch}
 }
@@ -89,7 +90,7 @@ func (s *Source) UnmarshalText(b []byte) error {
 	return fmt.Errorf("affinity: no source %.20q", b)
 }
 
-// met holds the members that this node has met recently. Pins may name them after they are gone.
+// met contains the members that this node has recently met, because pins may name a member after it is gone.
 type met struct {
 	mu      sync.Mutex
 	members map[lease.NodeID]metMember
@@ -101,7 +102,7 @@ type metMember struct {
 	gone bool
 }
 
-// note adds the present members, and forgets members that have been gone for longer than keep.
+// note adds the current members, and removes members that have been gone for longer than keep.
 func (m *met) note(s *cluster.Snapshot, now time.Time, keep time.Duration) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -122,7 +123,8 @@ func (m *met) note(s *cluster.Snapshot, now time.Time, keep time.Duration) {
 	}
 }
 
-// member returns the node with an incarnation. If the node is gone, it is Left and as last known.
+// member returns the node of an incarnation. If the node is gone, member returns the node as last known, with
+// State Left.
 func (m *met) member(s *cluster.Snapshot, at lease.Incarnation) *cluster.Member {
 	if member, ok := s.Member(at.Node); ok {
 		return member
@@ -137,7 +139,7 @@ func (m *met) member(s *cluster.Snapshot, at lease.Incarnation) *cluster.Member 
 	return &cluster.Member{Profile: lease.Profile{ID: at.Node, Incarnation: at.Number}, State: lease.Left}
 }
 
-// assign completes an assignment.
+// assign returns an assignment with its partition and member filled in.
 func (r *Resolver) assign(s *cluster.Snapshot, room string, pin pinstore.Pin, source Source, reason string) Assignment {
 	return Assignment{
 		Room: room, Partition: placement.Of(room, s.Table.Partitions()), Incarnation: pin.Incarnation, Epoch: pin.Epoch,

@@ -14,12 +14,12 @@ import (
 	"github.com/roost-cluster/roost/placement"
 )
 
-// errReclaiming says that a claim has to wait because the store may have lost its data, and hosts restore
-// their pins first.
+// errReclaiming reports that a claim must wait. The store may have lost its data, so hosts restore their pins
+// first.
 var errReclaiming = errors.New("affinity: the store has just come back")
 
-// ready returns a snapshot with which the room can be found. If no member may own anything, rooms with pins
-// stay.
+// ready returns a snapshot for looking up the room, or why that is not possible. ready succeeds even if no
+// member can own partitions, because rooms with pins can still be found.
 func (r *Resolver) ready(room string) (*cluster.Snapshot, error) {
 	s := r.agent.Snapshot()
 	if r.work.closed.Load() {
@@ -28,26 +28,26 @@ func (r *Resolver) ready(room string) (*cluster.Snapshot, error) {
 	if err := r.store.agreement.Refused(); err != nil {
 		return s, err
 	}
-	if s.Fenced { // it cannot tell which nodes are dead
+	if s.Fenced { // a fenced node cannot tell which nodes are dead
 		return s, ErrFenced
 	}
 	_, err := r.agent.Place(room)
 	if err == nil || errors.Is(err, cluster.ErrNoMembers) {
 		err = nil
-		if s.Table == nil { // the first table came in between
+		if s.Table == nil { // the agent built its first table after Snapshot
 			err = cluster.ErrNotReady
 		}
 	}
 	return s, err
 }
 
-// request is a request with what decides about the room's pin.
+// request is a capacity.Request plus the data that decides whether the room's pin is valid.
 type request struct {
 	capacity.Request
 	least  uint64 // the smallest epoch that a valid pin of the room can have, as far as this node knows
 	serves bool   // this node is about to serve the room
 
-	generation uint64 // of the pin cache, before the room was looked up
+	generation uint64 // generation of the pin cache before the lookup
 }
 
 func (r *Resolver) request(s *cluster.Snapshot, room string, n capacity.Need) request {
@@ -57,7 +57,7 @@ func (r *Resolver) request(s *cluster.Snapshot, room string, n capacity.Need) re
 	}}
 }
 
-// settling makes attempts to find or claim a room's pin, until the store has a valid one.
+// settling repeatedly tries to find or claim a room's pin, until the store has a valid pin.
 type settling struct {
 	*Resolver
 	s *cluster.Snapshot
@@ -66,23 +66,23 @@ type settling struct {
 	void  pinstore.Pin // invalid pin that the next attempt replaces
 }
 
-// found is the valid pin of a room.
+// found is a valid pin of a room, with the source and the reason of the assignment.
 type found struct {
 	pin    pinstore.Pin
 	source Source
 	reason string
 }
 
-// Errors of an attempt after which there is another one.
+// After these errors, settle makes another attempt.
 var (
 	errVoid = errors.New("affinity: the pin does not stand")
 	errFull = fmt.Errorf("%w: all instances together have filled the nodes", ErrNoCapacity)
 )
 
-// maxAttempts is how often settle tries if others change the room at the same time.
+// maxAttempts is how often settle tries if other callers change the room's pin at the same time.
 const maxAttempts = 3
 
-// begin begins to settle a room with the present snapshot.
+// begin prepares to settle a room with the current snapshot.
 func (t *settling) begin(room string, d Demand, serves bool) error {
 	t.generation = t.cache.Generation()
 	s, err := t.ready(room)
@@ -95,9 +95,9 @@ func (t *settling) begin(room string, d Demand, serves bool) error {
 	return nil
 }
 
-// settle reads the pin of a room that is known here. For another room, it claims the room or reads the claim
-// of a faster instance, in one round trip. It replaces a pin that names a dead node or is older than the pin
-// known here, unless the pin has changed.
+// settle finds or claims a room's pin. If this node already knows a pin that names a live node, settle reads
+// the pin. Otherwise it takes one round trip to claim the room or to read the claim of a faster instance. If
+// the pin names a dead node or is older than the pin known here, settle replaces it by compare-and-swap.
 func (t *settling) settle(ctx context.Context) (found, error) {
 	if e := t.cache.Get(t.Room); !t.serves && e != nil && !t.cache.Lost(e) && liveness.Live(t.s, t.known.Incarnation) != nil {
 		if got, err := t.read(ctx); !errors.Is(err, errVoid) {
@@ -108,7 +108,7 @@ func (t *settling) settle(ctx context.Context) (found, error) {
 	for range maxAttempts {
 		got, err := t.attempt(ctx)
 		for full := 1; errors.Is(err, errFull) && full < len(t.s.Members); full++ {
-			got, err = t.attempt(ctx) // perhaps for another node
+			got, err = t.attempt(ctx) // may choose another node
 		}
 		if !errors.Is(err, errVoid) {
 			return got, err
@@ -118,7 +118,8 @@ func (t *settling) settle(ctx context.Context) (found, error) {
 	return found{}, fmt.Errorf("%w: %q: gave up after %d concurrent changes", ErrChanged, t.Room, maxAttempts)
 }
 
-// read reads the pin of a room whose known pin names a live node, which costs less than a claim.
+// read reads a room's pin. A read is cheaper than a claim, so settle uses it if the known pin names a live
+// node.
 func (t *settling) read(ctx context.Context) (found, error) {
 	res := t.swap(ctx, t.s, pinstore.Op{Partition: t.Partition, Room: t.Room}, "")
 	switch {
@@ -131,8 +132,8 @@ func (t *settling) read(ctx context.Context) (found, error) {
 	return found{res.Pin, Pinned, liveness.Alive.Reason()}, nil
 }
 
-// choosing finds out what the choice of a node depends on. If the store may have lost the room's pin, the
-// room stays where it was, unless its hosting has ended.
+// choosing prepares the choice of a node. If the store may have lost the room's pin, the room stays on its
+// node, unless its hosting has ended.
 func (t *settling) choosing() {
 	t.need(t.Need)
 	if e := t.cache.Get(t.Room); e != nil && t.cache.Lost(e) && e.Least() == e.Pin.Epoch {
@@ -155,10 +156,10 @@ func (t *settling) replace() {
 	}
 }
 
-// need starts again with another need of the room.
+// need replaces the request with a request for another need.
 func (t *settling) need(n capacity.Need) { t.Request = t.Resolver.request(t.s, t.Room, n).Request }
 
-// attempt claims the room once, at one node.
+// attempt makes one claim for the room, at the node that choose returns.
 func (t *settling) attempt(ctx context.Context) (found, error) {
 	home, reserved, noHome := t.choose(t.s, t.request, 1)
 	res := t.claim(ctx, home)
@@ -178,20 +179,20 @@ func (t *settling) attempt(ctx context.Context) (found, error) {
 	return t.takeUp(ctx, res.Pin, home, noHome)
 }
 
-// takeUp handles a pin that an attempt has found. noHome is why there is no home for the room, or nil.
+// takeUp handles an existing pin that an attempt has found. noHome is why no node can take the room, or nil.
 func (t *settling) takeUp(ctx context.Context, pin pinstore.Pin, home capacity.Choice, noHome error) (found, error) {
 	v, err := t.verdict(ctx, t.s, pin.Incarnation)
 	unfit := err == nil && t.unfit(pin, home)
 	switch {
 	case unfit && (noHome == nil || t.Stay == (pinstore.Pin{})):
-	case unfit && pin.Epoch < t.least: // and no node can take the room, including the one where it was
+	case unfit && pin.Epoch < t.least: // no node can take the room, not even the node where it was
 		return found{}, noHome
 	case err == nil && v != liveness.Dead:
 		return found{pin, Pinned, v.Reason()}, nil
 	case errors.Is(noHome, errReclaiming):
 		return t.degrade(capacity.Choice{}, noHome)
 	case err != nil:
-		t.void = pin // nobody knows whether it stands, but the room is not new
+		t.void = pin // the pin may or may not be valid, but the room is not new
 		return t.degrade(capacity.Choice{}, err)
 	case noHome != nil:
 		return found{}, noHome
@@ -208,7 +209,7 @@ func (r *Resolver) choose(s *cluster.Snapshot, q request, times int64) (capacity
 	return r.reserved.Place(s, q.Request, times)
 }
 
-// sourceOf returns the source of an assignment that was chosen now.
+// sourceOf returns the source of an assignment to a newly chosen node.
 func sourceOf(home capacity.Choice) Source {
 	if home.Owns {
 		return Hash
@@ -216,7 +217,8 @@ func sourceOf(home capacity.Choice) Source {
 	return Override
 }
 
-// claim pins the room to home if the room has no pin or the void one. Without a home, it only reads the pin.
+// claim pins the room to home if the room has no pin or the pin t.void. If home has no Member, claim only
+// reads the pin.
 func (t *settling) claim(ctx context.Context, home capacity.Choice) pinstore.Result {
 	op := pinstore.Op{Partition: t.Partition, Room: t.Room}
 	if home.Member != nil {
@@ -234,7 +236,7 @@ func (t *settling) claim(ctx context.Context, home capacity.Choice) pinstore.Res
 	res := t.swap(ctx, t.s, op, "")
 	if res.Done && isNew && op.If == (pinstore.Pin{}) && t.cache.Generation() != t.generation {
 		// The store reported a loss of data before it answered, so the loss may have happened before the
-		// claim. The room may have a host that has yet to restore its pin.
+		// claim. The room's host may not have restored its pin yet, so withdraw the claim.
 		if res.Pin.Incarnation != t.self() || t.hosts.void(t.Room, res.Pin) {
 			t.swap(ctx, t.s, pinstore.Op{Partition: t.Partition, Room: t.Room, If: res.Pin}, "")
 		}
@@ -243,7 +245,8 @@ func (t *settling) claim(ctx context.Context, home capacity.Choice) pinstore.Res
 	return res
 }
 
-// limit makes the store count what all instances place on a member, up to its hard ceiling.
+// limit makes the store reject the claim if the rooms that all instances have placed on a member would exceed
+// its hard ceiling.
 func (t *settling) limit(op *pinstore.Op, m *cluster.Member) {
 	if t.cfg.HardCeiling == 0 || m.Capacity == 0 || capacity.ReportsNoLoad(m) {
 		return
@@ -252,14 +255,14 @@ func (t *settling) limit(op *pinstore.Op, m *cluster.Member) {
 	op.Units, op.Window = t.Cost, min(time.Minute, m.Age()+t.cfg.Settle)
 }
 
-// unfit reports whether to replace the pin although its node may be alive.
+// unfit reports whether to replace the pin even if its node is alive.
 func (t *settling) unfit(pin pinstore.Pin, home capacity.Choice) bool {
 	return t.leavesDrained(pin, home) || t.outdated(pin)
 }
 
-// outdated reports whether the pin is older than a known hosting of the room, because the store has gone back
-// to an earlier copy of its data. This node knows of the later hosting or, if it is about to host the room,
-// another node may know.
+// outdated reports whether the pin is older than the latest hosting of the room, because the store has
+// reverted to an earlier copy of its data. If this node is about to host the room, a possible later hosting
+// on another node is enough.
 func (t *settling) outdated(pin pinstore.Pin) bool {
 	switch {
 	case pin.Number == 0:
@@ -270,17 +273,17 @@ func (t *settling) outdated(pin pinstore.Pin) bool {
 	return t.serves && pin.Incarnation == t.self() && t.cache.MayBeOlder(pin.Epoch)
 }
 
-// leavesDrained reports whether the pin names this node, which drains and is about to begin to host the room,
-// and the room can go to another home.
+// leavesDrained reports whether the pin should move to another node because this node is draining.
+// leavesDrained only returns true if this node is about to host the room and another node can take it.
 func (t *settling) leavesDrained(pin pinstore.Pin, home capacity.Choice) bool {
 	return t.serves && drained(t.s.Self) && home.Member != nil && pin.Incarnation == incarnationOf(t.s.Self)
 }
 
-// drained reports whether a member is giving up its rooms.
+// drained reports whether a member is draining.
 func drained(m *cluster.Member) bool { return m.State == lease.Draining }
 
-// verdict returns whether the incarnation that a pin names is alive. It only asks the store if gossip does
-// not know the incarnation.
+// verdict returns whether the incarnation that a pin names is alive. verdict only queries the store if the
+// Detector has no answer.
 func (r *Resolver) verdict(ctx context.Context, s *cluster.Snapshot, at lease.Incarnation) (liveness.Verdict, error) {
 	if v, known := r.liveness.Verdict(s, at, time.Now()); known {
 		return v, nil
@@ -297,8 +300,9 @@ func (r *Resolver) verdict(ctx context.Context, s *cluster.Snapshot, at lease.In
 	return r.liveness.Record(at, heartbeats[0], time.Now()), nil
 }
 
-// degrade answers without the store: this node if it hosts the room, or else the last known node, or else the
-// node of an unanswered claim, or else the node of the hash, on which all instances agree.
+// degrade answers without the store. degrade returns the first of these nodes that exists: this node if it
+// hosts the room, the last known node, the node of an unanswered claim, or the owner of the room's partition,
+// which is the same on all instances.
 //
 // A claim that was sent but not answered may still take effect, so its node is the best guess. A claim that
 // was not sent cannot take effect.
@@ -332,7 +336,7 @@ func (t *settling) degrade(home capacity.Choice, cause error) (found, error) {
 	return guess(at, "owns the room's partition; the store does not answer")
 }
 
-// unplaced returns the error of a new room that StrictCeiling refuses because the store did not answer.
+// unplaced returns the error for a new room that StrictCeiling refuses because the store did not answer.
 func (t *settling) unplaced(cause error) error {
 	t.counts.unplaced.Add(1)
 	if !errors.Is(cause, pinstore.ErrStore) {

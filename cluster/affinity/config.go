@@ -21,23 +21,24 @@ type Counter interface {
 // use the same values, except for Log and Tracer, and must use the same Cost and MinCost.
 type Config struct {
 	// PinTTL is how long a pin lasts without a refresh. The host of a room refreshes its pin every PinTTL/3,
-	// so PinTTL only removes pins that nobody needs any more. Default 1 h; at least 1 s.
+	// so only unused pins expire. Default 1 h; at least 1 s.
 	PinTTL time.Duration
 
-	// Budget bounds the wait of Resolve and Host for the store. After it they answer from what this node knows,
-	// marked Degraded. It should be three round trips to the store or more: below that, Stats and the log say so.
-	// Give rueidisconn.Options the same. Default BudgetOf the agent's network: 150 ms (WAN 1 s).
+	// Budget is the maximum time that Resolve and Host wait for the store. After that, they answer from what
+	// this node knows, marked Degraded. Budget should be at least three round trips to the store. If it is
+	// less, Stats and the log report it. Use the same value in rueidisconn.Options. Default: BudgetOf the
+	// agent's network, which is 150 ms (WAN 1 s).
 	Budget time.Duration
 
 	// Cost returns the units of load that a room costs its node, unless the demand has Units. Prefer and
-	// Require are not set in d. Cost must be quick and only depend on its argument. Nodes with another Cost
-	// or MinCost are refused with ErrSettings, because nodes compare the costs of a few sample demands with
-	// up to 1,000 participants. Default Demand.Streams.
+	// Require are not set in d. Cost must be quick and only depend on its argument. A node with a different
+	// Cost or MinCost fails with ErrSettings. Nodes detect a difference by comparing the costs of a few
+	// sample demands with up to 1,000 participants. Default Demand.Streams.
 	Cost func(d Demand) int64
 
-	// AnyCost lets this node run together with nodes that have another Cost or MinCost. Set it for a rolling
-	// deploy that changes Cost, and remove it with the next deploy. Until then, nodes may disagree about how
-	// full a node is.
+	// AnyCost allows this node to run together with nodes that have another Cost or MinCost. Set it for a
+	// rolling deploy that changes Cost, and remove it with the next deploy. Until then, nodes may disagree
+	// about how full a node is.
 	AnyCost bool
 
 	// MinCost is the minimum cost of a room in units. Without it, any number of rooms that cost nothing would
@@ -45,22 +46,25 @@ type Config struct {
 	MinCost int64
 
 	// Selector reports whether a room may go to a member, for your own rules in addition to Demand.Require.
-	// It also applies when rooms of a dead node are failed over. It must only depend on its arguments, and
-	// must be quick, because it runs for each member before each claim. Default: every member.
+	// Selector also applies when rooms of a dead node are failed over. Selector must only depend on its
+	// arguments, and must be quick, because it runs for each member before each claim. Default: every member.
 	Selector func(room string, d Demand, m *cluster.Member) bool
 
-	// SoftCeiling is the percentage of its capacity up to which a node gets new rooms, as long as another
-	// node has headroom. Rooms that grow past it stay where they are: see Resolver.Pressures. Default 80.
+	// SoftCeiling is the percentage of a node's capacity up to which the node gets new rooms. The node only
+	// gets more rooms if no other node has headroom. Rooms that grow past it do not move: see
+	// Resolver.Pressures. Default 80.
 	SoftCeiling int
 
-	// HardCeiling is the percentage of its capacity above which a node gets no new room even if no other node
-	// can take the room. Resolve then fails with ErrNoCapacity. It counts the new rooms of all instances
-	// together, but does not limit rooms that grow, fail over or are moved. Default 0: never refuse.
+	// HardCeiling is the percentage of a node's capacity above which the node gets no new rooms. If every
+	// node would exceed it, Resolve fails with ErrNoCapacity. For a new room, the ceiling includes the rooms
+	// that all instances have placed. For a room that fails over or is moved, it only includes the load that
+	// the deciding node knows. Rooms that grow are not limited. Default 0: no limit.
 	HardCeiling int
 
-	// StrictCeiling refuses a first join with ErrStore while the store does not answer, because HardCeiling
-	// cannot be checked then. Rooms that this node knows are still found, and fail over. Without it, such a join is Degraded, and
-	// any number of new rooms may be placed on a node. It needs a HardCeiling. Default false.
+	// StrictCeiling makes the first join of a room fail with ErrStore while the store does not answer,
+	// because HardCeiling cannot be checked then. Joins of known rooms still succeed, and rooms still fail
+	// over. Without StrictCeiling, a first join is Degraded, and any number of new rooms may be placed on a
+	// node. StrictCeiling requires a HardCeiling. Default false.
 	StrictCeiling bool
 
 	// ReportLoad makes the resolver report the cost of the rooms hosted here as this node's load. Leave it
@@ -68,36 +72,37 @@ type Config struct {
 	// on.
 	ReportLoad bool
 
-	// Settle is how long the cost of a claim stays reserved on its node at least. In this time clients
-	// connect and begin to show in the node's load. Default 5 s.
+	// Settle is the minimum time for which the cost of a claim stays reserved on its node. During this time,
+	// clients connect and the node's load begins to include them. Default 5 s.
 	Settle time.Duration
 
-	// Counter returns the sizes of the rooms of a dead node. All its calls in a sweep of such rooms together
-	// have 2 s. After a failure it is not called for 30 s. While a part of the store fails, several calls run
-	// at the same time, with 2 s each. Participants beyond the demand's Publishers count as subscribers,
-	// unless the demand has a Size. Default: none; the size with which the pin was last refreshed is used.
+	// Counter returns the sizes of the rooms of a dead node. During one sweep, all calls of the Counter
+	// together have a timeout of 2 s. After a failure, the Counter is not called for 30 s. While a part of
+	// the store fails, several calls can run at the same time, with a timeout of 2 s each. Participants in
+	// excess of the demand's Publishers are considered subscribers, unless the demand has a Size. Default:
+	// none. Each room then keeps the size from the last refresh of its pin.
 	Counter Counter
 
-	// MaxKnown is the maximum number of rooms in the pin cache, at about 200 bytes each. Default 100,000.
+	// MaxKnown is the maximum number of rooms in the pin cache. Each room takes about 200 bytes. Default
+	// 100,000.
 	MaxKnown int
 
-	// Log receives the log. Default slog.Default(). Its handler may be slow: see
-	// cluster.Config.
+	// Log is the logger. Its handler may be slow: see cluster.Config. Default slog.Default().
 	Log *slog.Logger
 
-	// Tracer observes single calls. Default: none.
+	// Tracer observes calls of Resolve and Host, and failovers. Default: none.
 	Tracer Tracer
 }
 
-// BudgetOf returns the default of Config.Budget in a network.
+// BudgetOf returns the default of Config.Budget for a network type.
 func BudgetOf(n cluster.Network) time.Duration {
 	if n == cluster.WAN {
-		return time.Second // for a round trip of up to a third of it
+		return time.Second // allows round trips of up to a third of a second
 	}
 	return 150 * time.Millisecond
 }
 
-// WithDefaults returns c with every zero field replaced by its default, of a LAN.
+// WithDefaults returns c with every zero field replaced by its default. Budget gets the default for a LAN.
 func (c Config) WithDefaults() Config {
 	c.PinTTL = cmp.Or(c.PinTTL, time.Hour)
 	c.Budget = cmp.Or(c.Budget, BudgetOf(cluster.LAN))
@@ -136,12 +141,13 @@ func (c Config) Validate() error {
 	return errors.Join(problems...)
 }
 
-// Tracer observes the calls that callers wait for, and the failover of rooms. Package clusterotel has a
-// Tracer for OpenTelemetry. The values of the contexts that it returns reach the Store. Its methods may be
-// called from any goroutine, must not block, and must not call the Resolver.
+// Tracer observes the calls of Resolve and Host, and the failover of rooms. Package clusterotel has a Tracer
+// for OpenTelemetry. The Resolver passes the contexts that the Tracer returns to the Store. The methods of a
+// Tracer can be called from any goroutine, must not block, and must not call the Resolver.
 type Tracer interface {
-	// Begin is called at the start of each "resolve" and "host" of a room. end receives the caller's result
-	// and, with a NotOwnerError, the owner's assignment. It may be nil.
+	// Begin is called at the start of each Resolve and Host, with call set to "resolve" or "host". If the
+	// returned end is not nil, it receives the caller's result. With a NotOwnerError, end also receives the
+	// owner's assignment.
 	//
 	// If several callers share an answer (see Resolve), the Store receives the context of only one of them.
 	Begin(ctx context.Context, call, room string) (_ context.Context, end func(Assignment, error))
@@ -149,8 +155,9 @@ type Tracer interface {
 	// Unasked is called when a call skips the store, because the circuit breaker is open.
 	Unasked(ctx context.Context, why error)
 
-	// Failover is called when rooms of dead nodes were found (up to some thousands, in up to 64 partitions),
-	// before they get new homes. end, which may be nil, receives how many rooms this instance failed over,
-	// how many have no home yet, and the latest reason for that.
+	// Failover is called after the Resolver has found rooms of dead nodes and before it moves them to new
+	// nodes. One call covers up to a few thousand rooms in up to 64 partitions. If end is not nil, it
+	// receives the number of rooms that this instance has failed over, the number of rooms that have no new
+	// node yet, and the latest reason for that.
 	Failover(ctx context.Context, rooms int) (_ context.Context, end func(failedOver, homeless int, err error))
 }

@@ -13,21 +13,21 @@ import (
 	"github.com/roost-cluster/roost/placement"
 )
 
-// takeUp checks the rooms whose pins may have changed.
+// takeUp reads the pins that may have changed.
 func (k *keeper) takeUp(ctx context.Context) {
 	if k.store.Away() {
-		k.work.rooms.take(math.MaxInt) // when the store is back, all pins are checked anyway
+		k.work.rooms.take(math.MaxInt) // the keeper checks all pins when the store is back
 		return
 	}
 	if s := k.agent.Snapshot(); s.Table == nil || s.Fenced {
-		return // a node that has not joined again cannot tell which nodes are dead
+		return // a node that has not rejoined cannot tell which nodes are dead
 	}
 	if k.work.all.Swap(false) {
 		k.search = time.Now().Add(searchTime)
-		k.due = time.Time{} // send the heartbeat now, before the rooms, because other nodes wait for it
+		k.due = time.Time{} // send the heartbeat before checking rooms, because other nodes wait for it
 		k.work.rooms.add(k.hosts.names()...)
 		k.work.partitions.add(k.owned()...)
-		k.feeds.moves.resync() // moves in the meantime were not published
+		k.feeds.moves.resync() // the feed has missed moves while the store was unreachable
 		return
 	}
 	var hosted []*Hosting
@@ -43,13 +43,13 @@ func (k *keeper) takeUp(ctx context.Context) {
 	k.reread(ctx, others)
 }
 
-// reread reads the pins of cached rooms and publishes the rooms that moved.
+// reread reads the pins of cached rooms and publishes the moves that it finds.
 func (k *keeper) reread(ctx context.Context, rooms []string) {
 	if len(rooms) == 0 {
 		return
 	}
 	s := k.agent.Snapshot()
-	if s.Table == nil || s.Fenced { // this may have changed since takeUp
+	if s.Table == nil || s.Fenced { // the snapshot may have changed since takeUp
 		k.work.rooms.add(rooms...)
 		return
 	}
@@ -69,9 +69,9 @@ func (k *keeper) reread(ctx context.Context, rooms []string) {
 	k.announce(moved)
 }
 
-// confirm makes sure that the pins of hosted rooms exist. It claims pins that the store may have lost, writes
-// pins that are about to expire, or all pins if write is set, and reads the others. If a room lives
-// elsewhere, its hosting ends.
+// confirm makes sure that the pins of hosted rooms exist. confirm restores pins that the store may have lost.
+// If write is set, it refreshes the other pins. Otherwise it only reads them, except pins of unknown age,
+// which it also refreshes. If a room's pin names another live node, confirm ends the hosting.
 func (k *keeper) confirm(ctx context.Context, hosted []*Hosting, write bool) {
 	k.noVerdict = nil
 	var missing []*Hosting
@@ -112,7 +112,7 @@ func (k *keeper) refreshOf(h *Hosting, write bool) pinstore.Op {
 	return pinstore.Op{If: h.pin, Set: h.needed().Pin(pinstore.Pin{Incarnation: h.self, Epoch: h.pin.Epoch}), TTL: k.cfg.PinTTL}
 }
 
-// claimOf returns the op that pins a hosted room, unless it has a pin.
+// claimOf returns the op that pins a hosted room if the room has no pin.
 func (k *keeper) claimOf(h *Hosting) pinstore.Op {
 	return pinstore.Op{
 		Set: h.needed().Pin(pinstore.Pin{Incarnation: h.self, Epoch: max(h.pin.Epoch, k.cache.Least(h.room))}),
@@ -126,7 +126,7 @@ func (k *keeper) confirmBy(ctx context.Context, hosted []*Hosting, opOf func(*Ho
 		return nil
 	}
 	now := time.Now()
-	generation := k.cache.Generation() // read before the answers, which prove nothing about a later loss
+	generation := k.cache.Generation() // read before the call, because an answer proves nothing about a later loss
 	ops := k.hosts.ops(hosted, opOf)
 	results := k.store.SwapAll(ctx, ops, func() { k.pulse(ctx) })
 	for i, res := range results {
@@ -152,7 +152,7 @@ func (k *keeper) compare(ctx context.Context, h *Hosting, a answer) {
 	a.older = !isNew && (k.cache.MayBeOlder(pin.Epoch) || pin.Epoch < k.cache.Least(h.room))
 	is := k.hosts.take(h, a, k.cache.Generation())
 	switch {
-	case is.over && a.took(h) && isNew: // the hosting ended during the claim
+	case is.over && a.took(h) && isNew: // the hosting ended during the claim, so delete the new pin
 		_ = k.unpin(context.Background(), pinstore.Op{Partition: h.partition, Room: h.room, If: pin})
 	case is.over:
 	case is.outdated:
@@ -164,10 +164,11 @@ func (k *keeper) compare(ctx context.Context, h *Hosting, a answer) {
 	}
 }
 
-// contest decides about a room that is served here but pinned to another incarnation. If that incarnation is
-// dead, the pin is replaced: the store was away when the incarnation died, or has gone back to older data.
-// While the store cannot say whether it is dead, the room stays here. The room also stays for a moment if the
-// store has just come back, because claims made during the loss of its data are withdrawn.
+// contest decides where a room lives that this node hosts but whose pin names another incarnation. If the
+// other incarnation is dead, the keeper replaces the pin. The store was unreachable when the incarnation
+// died, or has reverted to older data. While the store cannot tell whether the other incarnation is dead, the
+// room stays here. If the store has just come back, the room also stays here for retryTime, because other
+// nodes may withdraw a claim that they made while the store lost its data.
 func (k *keeper) contest(ctx context.Context, h *Hosting, pin pinstore.Pin, is taken) {
 	v, err := liveness.Unconfirmed, k.noVerdict
 	if err == nil {
@@ -191,7 +192,7 @@ func (k *keeper) contest(ctx context.Context, h *Hosting, pin pinstore.Pin, is t
 	}
 }
 
-// decide checks rooms again that are pinned to an incarnation about which more is known now.
+// decide schedules another check of rooms whose pins name an incarnation that has a new verdict.
 func (k *keeper) decide() {
 	for at, rooms := range k.doubt {
 		if v, known := k.liveness.Verdict(k.agent.Snapshot(), at, time.Now()); !known || v != liveness.Unconfirmed {
@@ -207,24 +208,24 @@ type voidPin struct {
 	pin pinstore.Pin
 }
 
-// A node's marks in the store look like heartbeats with numbers that no incarnation has.
+// A node stores its marks as heartbeats with numbers that no incarnation has.
 const (
-	restoring = 0              // the node has yet to restore pins
-	restored  = math.MaxUint64 // the node knows of the latest loss, and has restored all its pins
+	restoring = 0              // the node still has pins to restore
+	restored  = math.MaxUint64 // the node has noticed the latest loss and has restored all its pins
 )
 
 func mark(id lease.NodeID, number uint64) lease.Incarnation {
 	return lease.Incarnation{Node: id, Number: number}
 }
 
-// restoredTime is how long the mark of a node that has restored its pins lasts. An earlier copy of the
-// store's data may have such marks from before the loss, so marks only count once restoredTime has passed
-// after the loss.
+// restoredTime is the lifetime of a node's mark restored. If the store reverts to an earlier copy of its
+// data, the copy may contain such marks from before the loss. So other nodes ignore these marks until
+// restoredTime after the loss.
 const restoredTime = time.Second
 
 // others tracks which nodes have restored their pins after the latest loss of the store's data.
 type others struct {
-	generation uint64    // of the pin cache, after the loss
+	generation uint64    // generation of the pin cache after the loss
 	since      time.Time // after the loss
 	restored   map[lease.NodeID]bool
 }
@@ -239,8 +240,8 @@ func (o *others) ask(s *cluster.Snapshot) (marks []lease.Incarnation) {
 	return marks
 }
 
-// learn handles the store's answer about marks, which shows whether a node still restores pins, and whether a
-// node has no mark.
+// learn handles the store's answer about marks. restores reports whether a node is still restoring pins, and
+// silent reports whether a node has no mark.
 func (o *others) learn(marks []lease.Incarnation, found []bool, now time.Time) (restores, silent bool) {
 	mayBeOlder := now.Sub(o.since) <= restoredTime
 	for i := 0; i < len(marks); i += 2 {
@@ -256,8 +257,9 @@ func (o *others) learn(marks []lease.Incarnation, found []bool, now time.Time) (
 	return restores, silent
 }
 
-// sayRestored tells other nodes via the store, shortly after a loss, whether this node has restored its pins,
-// and asks whether they have. It returns after what time to do so again at the latest.
+// sayRestored runs shortly after the store came back. sayRestored tells other nodes via the store whether
+// this node has restored its pins, and asks the store whether the other nodes have restored theirs.
+// sayRestored returns the maximum time until the next call.
 func (k *keeper) sayRestored(ctx context.Context) (next time.Duration) {
 	self, recent := k.liveness.Back(time.Now())
 	if !recent {
@@ -266,7 +268,7 @@ func (k *keeper) sayRestored(ctx context.Context) (next time.Duration) {
 	s, generation := k.agent.Snapshot(), k.cache.Generation()
 	ctx, cancel := k.store.Bounded(ctx)
 	defer cancel()
-	if k.others.generation != generation { // the mark of an earlier loss no longer counts
+	if k.others.generation != generation { // delete the mark of an earlier loss
 		if _, err := k.store.Store.Heartbeat(ctx, mark(s.Self.ID, restored), 0, nil); err != nil {
 			return retryTime
 		}
@@ -286,10 +288,10 @@ func (k *keeper) sayRestored(ctx context.Context) (next time.Duration) {
 	if says.Number == restoring || k.liveness.Reclaiming(time.Now()) {
 		return retryTime
 	}
-	return restoredTime / 2 // others may notice the loss later
+	return restoredTime / 2 // other nodes may notice the loss later
 }
 
-// replaceVoid replaces pins that were found void, unless they have changed.
+// replaceVoid replaces the pins in k.void, unless they have changed.
 func (k *keeper) replaceVoid(ctx context.Context) {
 	if len(k.void) == 0 {
 		return
@@ -312,7 +314,7 @@ func (k *keeper) replaceVoid(ctx context.Context) {
 			replaced++
 		}
 	}
-	for _, v := range k.void { // pins that have changed to other void ones are replaced later, because otherwise a store could keep this loop busy
+	for _, v := range k.void { // replace pins that have become void again later, because otherwise a store could keep this loop busy
 		k.hosts.verifyAt(v.Hosting, time.Now().Add(retryTime))
 	}
 	k.void = nil
@@ -322,8 +324,8 @@ func (k *keeper) replaceVoid(ctx context.Context) {
 	}
 }
 
-// yield gives up a room that is pinned to another incarnation. conflict is set if this node hosted the room
-// without the store's confirmation.
+// yield ends the hosting of a room that is pinned to another incarnation. conflict is set if this node hosted
+// the room without the store's confirmation.
 func (k *keeper) yield(h *Hosting, pin pinstore.Pin, conflict bool) {
 	s := k.agent.Snapshot()
 	why := movedByOther

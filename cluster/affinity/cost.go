@@ -9,8 +9,8 @@ import (
 	"github.com/roost-cluster/roost/cluster/affinity/pinstore"
 )
 
-// Streams returns the number of forwarded streams of a room, where the stream of each publisher goes to all
-// others. It is the default of Config.Cost. A demand with Units costs its Units.
+// Streams returns the number of forwarded streams of a room in which each publisher sends its stream to all
+// other participants. Streams is the default of Config.Cost. A demand with Units costs its Units.
 func (d Demand) Streams() int64 {
 	p, s := int64(max(0, d.Publishers, d.Size)), int64(max(0, d.Subscribers))
 	return max(d.Units, capacity.Times(p, capacity.Plus(max(0, p-1), s)))
@@ -28,8 +28,9 @@ func (r *Resolver) cost(n capacity.Need) int64 {
 	return max(r.cfg.MinCost, r.cfg.Cost(demandOf(n)))
 }
 
-// settingCost names the setting with the results of Config.Cost for costDemands. If the list changes, the
-// name must change, too, because otherwise versions of roost with different lists would refuse each other.
+// settingCost is the name of the setting that contains the results of Config.Cost for costDemands. If you
+// change the list, change the name, too, because otherwise roost versions with different lists would refuse
+// each other.
 const settingCost = "cost"
 
 func costDemands() []Demand {
@@ -58,7 +59,7 @@ func costsOf(cfg Config) string {
 	return strings.Join(costs, ",")
 }
 
-// explainCost names the first demand whose costs differ.
+// explainCost returns a text about the first demand whose costs differ, or "".
 func explainCost(d pinstore.Difference) string {
 	ours, theirs := strings.Split(d.Ours, ","), strings.Split(d.Theirs, ",")
 	for i, demand := range costDemands() {

@@ -12,29 +12,30 @@ import (
 	"github.com/roost-cluster/roost/cluster/affinity/pinstore"
 )
 
-// Demand is what a room needs. It decides where a new room goes, but never moves a room. State the cost with
-// Size, with Publishers and Subscribers, or with Units. The zero Demand is for a room of which nothing is
-// known.
+// Demand describes what a room needs. Demand decides which node a new room gets, but never moves a room.
+// Specify the cost with Size, with Publishers and Subscribers, or with Units. Use the zero Demand if you know
+// nothing about the room.
 type Demand struct {
-	// Size is the present or expected number of participants, if each of them publishes to all others. At
+	// Size is the current or expected number of participants, if each participant publishes to all others. At
 	// most pinstore.MaxSize.
 	Size int `json:"size,omitempty"`
 
-	// Publishers send to everyone, and Subscribers only receive. For example, a webinar of one speaker and a
-	// thousand listeners is {Publishers: 1, Subscribers: 1000}. Their sum is at most pinstore.MaxSize.
+	// Publishers send to everyone, and Subscribers only receive. For example, a webinar with one speaker and
+	// a thousand listeners is {Publishers: 1, Subscribers: 1000}. The sum of Publishers and Subscribers is at
+	// most pinstore.MaxSize.
 	Publishers  int `json:"publishers,omitempty"`
 	Subscribers int `json:"subscribers,omitempty"`
 
-	// Units is the cost itself. Config.Cost is not called.
+	// Units is the cost of the room. If it is set, Config.Cost is not called.
 	Units int64 `json:"units,omitempty"`
 
-	// Prefer is a list of up to 8 zones and labels, the best first, such as "zone:eu-1" and then "region:eu".
-	// While nodes have headroom, those that match an earlier preference come first. Nodes that match none
-	// come last.
+	// Prefer is a list of up to 8 zones and labels in descending order of preference, such as "zone:eu-1" and
+	// then "region:eu". Of the nodes with headroom, the room gets a node that matches the earliest possible
+	// preference. A node that matches no preference is only used if no matching node has headroom.
 	Prefer []string `json:"prefer,omitempty"`
 
-	// Require has up to 8 labels that the room's node must have, with their values, such as "recorder" and
-	// "yes". The name "zone" is the node's zone.
+	// Require maps up to 8 labels that the room's node must have to their values, such as "recorder" to
+	// "yes". The label "zone" stands for the node's zone.
 	Require map[string]string `json:"require,omitempty"`
 }
 
@@ -43,7 +44,7 @@ const (
 	maxRuleBytes = 128
 )
 
-// String returns the cost in d, for people.
+// String returns the cost in d as readable text.
 func (d Demand) String() string {
 	switch {
 	case d.Units > 0:
@@ -63,7 +64,7 @@ func (d Demand) Validate() error {
 	return fmt.Errorf("%w: %s", ErrDemand, strings.Join(problems, "; "))
 }
 
-// costProblems returns the problems of the cost in d.
+// costProblems returns the problems of Size, Publishers, Subscribers and Units.
 func (d Demand) costProblems() (problems []string) {
 	problem := func(format string, args ...any) { problems = append(problems, fmt.Sprintf(format, args...)) }
 	inRange := func(n int) bool { return 0 <= n && n <= pinstore.MaxSize }
@@ -82,7 +83,7 @@ func (d Demand) costProblems() (problems []string) {
 	return problems
 }
 
-// isMixed reports whether d states the cost in more than one way.
+// isMixed reports whether d specifies the cost in more than one way.
 func (d Demand) isMixed() bool {
 	mesh, webinar := d.Size != 0, d.Publishers != 0 || d.Subscribers != 0
 	return mesh && webinar || d.Units != 0 && (mesh || webinar)
@@ -110,7 +111,7 @@ func (d Demand) ruleProblems() (problems []string) {
 
 func check(room string, d Demand) error { return errors.Join(CheckName(room), d.Validate()) }
 
-// needOf returns d in the form in which it is compared and pinned.
+// needOf converts d to a Need, which can be compared and stored in a pin.
 func needOf(d Demand) capacity.Need {
 	n := capacity.Need{
 		Publishers: d.Publishers, Subscribers: d.Subscribers, Units: d.Units,
@@ -153,9 +154,9 @@ const (
 	countRest = 30 * time.Second // after a failed call
 )
 
-// needs returns the needs of rooms. If the participants of the dead node have expired in the Counter, it uses
-// the size in the pin. It does the same if the Counter was too slow in this sweep or has failed recently,
-// because the rooms wait for a home.
+// needs returns the needs of rooms. Each size is the greater of the Counter's result and the size in the pin,
+// because the Counter may no longer include the participants of the dead node. If the Counter was too slow in
+// this sweep or has failed recently, needs only uses the pins, because the rooms are waiting for a new node.
 func (w *sweep) needs(ctx context.Context, rooms []pinstore.Entry) []capacity.Need {
 	needs := make([]capacity.Need, len(rooms))
 	names := make([]string, len(rooms))

@@ -23,7 +23,7 @@ var (
 	// the requirement.
 	ErrRequire = capacity.ErrRequire
 
-	// ErrNoCapacity reports that no node can take the room below the hard ceiling.
+	// ErrNoCapacity reports that the room would exceed the hard ceiling of every node.
 	ErrNoCapacity = capacity.ErrNoCapacity
 
 	// ErrNoPin reports that the room has no pin.
@@ -38,16 +38,15 @@ var (
 	// ErrNotOwner reports that a room lives on another node; see NotOwnerError.
 	ErrNotOwner = errors.New("affinity: the room lives on another node")
 
-	// ErrSplit reports that two nodes hosted a room, or that the room's node is alive but cut off from this
-	// one; see NotOwnerError.
+	// ErrSplit reports that two nodes hosted a room, or that the room's node is alive but gossip does not
+	// reach it; see NotOwnerError.
 	ErrSplit = errors.New("affinity: room was hosted on two nodes")
 
-	// ErrSettings reports that other nodes that use the store have different settings, which have to be
-	// equal. The error that wraps it names each such setting with both values, and a node.
+	// ErrSettings reports that settings which must be equal on all nodes of a store differ. The error that
+	// wraps it names each such setting, its value here, and another node with that node's value.
 	ErrSettings = agreement.ErrSettings
 
-	// ErrFenced reports that this node's own lease has expired: other nodes may have
-	// taken its rooms.
+	// ErrFenced reports that this node's own lease has expired, so other nodes may have taken its rooms.
 	ErrFenced = cluster.ErrFenced
 
 	// ErrLapsed reports that a hosting expired: see Hosting.LapseAfter.
@@ -58,14 +57,14 @@ var (
 	ErrClosed   = errors.New("affinity: closed")
 )
 
-// NotOwnerError reports that a room lives elsewhere. Send its clients there with Owner.Directive. With
-// errors.Is it is an ErrNotOwner, and also an ErrSplit if Split is set.
+// NotOwnerError reports that a room lives on another node. Use Owner.Directive to send the room's clients to
+// that node. NotOwnerError matches ErrNotOwner with errors.Is, and also ErrSplit if Split is set.
 type NotOwnerError struct {
 	Owner Assignment
 
-	// Split is set if this node also hosted the room while the store was away, or if the owner is alive in
-	// the store but dead in gossip. In the second case gossip is cut, and the owner's address may be unknown
-	// here.
+	// Split is set if this node also hosted the room while the store was unreachable, or if the owner is
+	// alive in the store but dead in gossip. In the second case, gossip does not reach the owner, and this
+	// node may not know the owner's address.
 	Split bool
 }
 
@@ -86,8 +85,9 @@ func (e *NotOwnerError) Is(target error) bool {
 // MaxNameBytes is the maximum length of a room's name.
 const MaxNameBytes = roomname.MaxBytes
 
-// CheckName returns nil if name can name a room, or else an ErrName. A name has 1 to 512 bytes of UTF-8
-// without control characters and without { } and *, which have a meaning in the keys and patterns of stores.
+// CheckName returns nil if name is a valid room name, or else an ErrName. A name has 1 to 512 bytes of UTF-8.
+// A name must not contain control characters or the characters {, } and *, which have a special meaning in
+// the keys and patterns of stores.
 func CheckName(name string) error {
 	if err := roomname.Check(name); err != nil {
 		return fmt.Errorf("%w: %w", ErrName, err)

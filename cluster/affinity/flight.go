@@ -9,22 +9,23 @@ import (
 	"github.com/roost-cluster/roost/cluster/affinity/internal/storeclient"
 )
 
-// flights lets concurrent callers for a room share an answer of the store.
+// flights merges concurrent queries for the same room, so that all callers share one answer of the store.
 type flights struct {
 	mu  sync.Mutex
 	all map[string]*flight
 }
 
-// flight is a question that callers share.
+// flight is a query that concurrent callers share.
 type flight struct {
 	done chan struct{} // closed at the end; nil while nobody waits. Guarded by flights.mu
-	over bool          // there is an answer, and not a panic of a callback; written before done is closed
+	over bool          // the flight has an answer; false if a callback panicked; written before done is closed
 	got  settled
 	err  error
 }
 
-// settled is an answer of the store, and counts from before the store was asked, because the answer proves
-// nothing about a later loss or fence. A caller may get it later.
+// settled is an answer of the store, with counters from before the store was queried, because the answer
+// proves nothing about a later data loss or fence. A caller can use the counters to detect that the answer is
+// out of date.
 type settled struct {
 	Assignment
 	generation uint64 // of the pin cache
@@ -32,12 +33,13 @@ type settled struct {
 	ends       uint64 // of hostings here: see hostTable.endsOf
 }
 
-// ask settles a room with the store until the given time, unless another caller has just learned the answer.
-// Concurrent callers for the same room share the answer of the first one. serves is set if they are about to
-// serve the room here.
+// ask finds or claims a room's pin in the store, or returns an answer that another caller has just learned.
+// ask gives up at the time until. Concurrent callers for the same room share the answer of the first caller.
+// serves is set if the callers are about to serve the room on this node.
 //
-// A caller whose ctx cannot end asks on its own goroutine, which is cheaper. For another caller, a new
-// goroutine asks, because the others still need the answer after this caller has given up.
+// If the first caller's ctx can never be cancelled, the caller queries the store on its own goroutine, which
+// is cheaper. Otherwise a new goroutine queries the store, because other callers still need the answer after
+// the first caller has given up.
 func (r *Resolver) ask(ctx context.Context, until time.Time, shared *flights, room string, d Demand, serves bool) (settled, error) {
 	patient := ctx.Done() == nil
 	for {
@@ -60,8 +62,8 @@ func (r *Resolver) ask(ctx context.Context, until time.Time, shared *flights, ro
 	}
 }
 
-// join returns the flight for a room, and whether it begins now. The caller can wait for done, unless it is
-// patient and the flight begins now.
+// join returns the flight for a room. first reports whether join has created the flight. The caller can wait
+// for done, unless patient and first are both true.
 func (s *flights) join(room string, patient bool) (f *flight, first bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -78,7 +80,7 @@ func (s *flights) join(room string, patient bool) (f *flight, first bool) {
 	return f, first
 }
 
-// land ends a flight. If a callback has panicked, those who wait ask themselves.
+// land ends a flight. If a callback has panicked, the waiting callers query the store themselves.
 func (s *flights) land(room string, f *flight) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -88,8 +90,8 @@ func (s *flights) land(room string, f *flight) {
 	}
 }
 
-// fly gets the answer of a flight. ctx must not end because a caller gives up, which would look like a store
-// that does not answer.
+// fly gets the answer of a flight. A caller who gives up must not cancel ctx, because that would look as if
+// the store did not answer.
 func (r *Resolver) fly(ctx context.Context, until time.Time, shared *flights, f *flight, room string, d Demand, serves bool) {
 	defer shared.land(room, f)
 	f.got, f.err = r.settle(storeclient.Until(ctx, until), room, d, serves)
@@ -113,7 +115,7 @@ func (r *Resolver) settle(ctx context.Context, room string, d Demand, serves boo
 	return got, err
 }
 
-// learned returns the answer that another caller has got a moment ago.
+// learned returns an answer that another caller has just learned, if there is one.
 func (r *Resolver) learned(room string, serves bool) (got settled, ok bool) {
 	if serves {
 		return r.justLearned(room)
@@ -122,11 +124,12 @@ func (r *Resolver) learned(room string, serves bool) (got settled, ok bool) {
 	return got, ok
 }
 
-// justLearned answers from a pin of this node that Resolve has learned a moment ago, for example if one
-// request calls both. If the pin has changed since then, the hosting detects it at once: see open.
+// justLearned returns an answer without a query if Resolve has learned in the last 200 ms that the room is
+// pinned to this node. This saves a round trip if a request calls Resolve and then Host. If the pin has
+// changed since then, the keeper detects it at once: see Resolver.open.
 func (r *Resolver) justLearned(room string) (got settled, ok bool) {
 	const moment = 200 * time.Millisecond
-	ends := r.hosts.endsOf(room).Load() // read before the entry, which is void after the end of a hosting
+	ends := r.hosts.endsOf(room).Load() // read before the entry, because the entry becomes void when a hosting ends
 	e, s := r.cache.Get(room), r.agent.Snapshot()
 	if e == nil || drained(s.Self) || r.cache.MayBeOlder(e.Pin.Epoch) || e.Fences != s.Stats.Fences ||
 		time.Since(e.Learned) > moment || !r.cache.IsFresh(e) || e.Pin.Incarnation != r.self() {

@@ -11,15 +11,16 @@ import (
 )
 
 // Follow yields where a room lives, and then each new node of the room, with growing epochs, until ctx is
-// done or the resolver is closed. It is for a signalling server, which sends the directives to a client of
-// the room. Addr is the node's APIAddr. Follow keeps the room in the pin cache, so that it notices moves by
-// other instances, even after the store was away or the room was evicted from the cache. It yields nothing
-// while the room has no pin, or is on a node that this one has never met. It needs no round trip if the room
-// is known.
+// done or the Resolver is closed. A signalling server can send these directives to a client of the room. Addr
+// is the node's APIAddr. Follow keeps the room in the pin cache, so it also yields moves by other instances.
+// Follow does not miss a move if the store was unreachable or if the cache has evicted the room. Follow
+// yields nothing while the room has no pin, or while its node is one that this node has never met. Follow
+// needs no round trip if the pin is cached.
 //
-// Nodes that the room leaves again while the loop body runs are skipped. A change of only the epoch is
-// skipped, too, because a host then restores a pin that the store has lost, and its clients stay connected.
-// Each range over the sequence starts again. If the name is invalid, Follow yields nothing.
+// If a room moves several times while the loop body runs, Follow only yields its latest node. Follow does not
+// yield a change of only the epoch, because that means that the host has restored a lost pin, and its clients
+// are still connected. Each range over the sequence starts again with the current node. If the name is
+// invalid, Follow yields nothing.
 func (r *Resolver) Follow(ctx context.Context, room string) iter.Seq[reconnect.Directive] {
 	return func(yield func(reconnect.Directive) bool) {
 		if CheckName(room) != nil {
@@ -47,7 +48,7 @@ func (r *Resolver) Follow(ctx context.Context, room string) iter.Seq[reconnect.D
 					return
 				}
 			}
-			// The timer is for a room that is no longer known.
+			// The timer makes followed read the pin again if it is no longer cached.
 			timer.Reset(jittered(followEvery))
 		}
 	}
@@ -59,7 +60,7 @@ const followEvery = 2 * time.Second
 type followed struct {
 	reconnect.Directive
 	at    lease.Incarnation
-	moved bool // by a move, which may go back to the same node
+	moved bool // the room has moved, possibly back to the same node
 }
 
 // followed returns where a followed room lives, from its moves, its cached pin, or the store.
@@ -81,7 +82,7 @@ func (r *Resolver) followed(ctx context.Context, room string, b MovedBatch) (f f
 	}
 	a, err := r.Lookup(ctx, room)
 	if err != nil || liveness.Live(r.agent.Snapshot(), a.Incarnation) == nil {
-		return f // the next round asks again
+		return f // the next iteration asks again
 	}
 	return followed{a.Directive(), a.Incarnation, false}
 }

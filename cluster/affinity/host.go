@@ -16,13 +16,13 @@ import (
 	"github.com/roost-cluster/roost/placement"
 )
 
-// Hosting represents a room that this node serves, until Lost is closed. Until then the room's pin is kept
+// Hosting represents a room that this node serves. Until Lost is closed, the Resolver keeps the room's pin
 // alive.
 type Hosting struct {
 	r         *Resolver
 	room      string
 	partition placement.Partition
-	self      lease.Incarnation // of this node, when it took the room
+	self      lease.Incarnation // this node's incarnation when the hosting began
 	lost      chan struct{}
 
 	use
@@ -35,13 +35,14 @@ type Hosting struct {
 	lapse      time.Duration // 0 = never
 	written    time.Time     // when the pin was last written
 	verify     time.Time     // when to read the pin; zero: after a notification
-	generation uint64        // of the pin cache, when the store last confirmed the pin
+	generation uint64        // generation of the pin cache when the store last confirmed the pin
 	unheard    unheard
-	otherEpoch uint64 // epoch of another node's pin that the store had last; zero: none
+	otherEpoch uint64 // epoch of another node's pin, if the latest answer of the store was such a pin; zero: none
 	err        error
 }
 
-// use is what participants change. No other lock is taken while its lock is held.
+// use contains the fields that participants change. A goroutine that holds the lock of a use must not take
+// another lock.
 type use struct {
 	mu      sync.Mutex
 	need    capacity.Need
@@ -60,30 +61,30 @@ func (u *use) lastTouched() time.Time {
 	return u.touched
 }
 
-// touch replaces the need.
+// touch applies change to the need and records the time.
 func (u *use) touch(change func(capacity.Need) capacity.Need) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	u.need, u.touched = change(u.need), time.Now()
 }
 
-// Host is for the node that is about to serve a room, when a participant has arrived there. It checks with
-// the store that the room lives here, and pins the room if it has no pin. While the room is hosted, all
-// callers share its Hosting and need no round trip. Their d can raise the room's size, but only Hosting.Touch
-// and Restate lower it.
+// Call Host on the node that is about to serve a room, when a participant has arrived there. Host checks with
+// the store that the room lives on this node, and pins the room if it has no pin. While the room is hosted
+// here, all callers share its Hosting and need no round trip. The d of later callers can raise the room's
+// size, but only Hosting.Touch and Restate lower it.
 //
-// A drained node gets no new room while an active node can take it. If the pin names this node but no Hosting
-// is open here, because the room was only resolved, or its last Hosting has ended without a Release, the room
-// moves to an active node. A room that is pinned to another drained node moves when a participant arrives
-// there.
+// A draining node gets no new room while an active node can take the room. If a room is pinned to a draining
+// node but has no open Hosting there, the next Host on that node moves the room to an active node that can
+// take it. The Hosting can be missing because the room was only resolved, or because its last Hosting ended
+// without a Release.
 //
-// Host fails with a *NotOwnerError if the room lives elsewhere, with ErrFenced if this node's own lease has
-// expired, with ErrChanged if another caller has hosted and released the room in the meantime and most of the
-// budget is used up, and with the errors of Resolve.
+// Host fails with a *NotOwnerError if the room lives on another node, with ErrFenced if this node's own lease
+// has expired, and with the errors of Resolve. Host fails with ErrChanged if another caller has hosted and
+// released the room in the meantime and less than half of the budget is left.
 //
-// If the store does not answer, Host succeeds on the room's last known node or on the node of the hash. If
-// two nodes have done so, they detect the conflict when the store is back, and one of them loses the room
-// with ErrSplit.
+// If the store does not answer, Host succeeds on the room's last known node or on the owner of the room's
+// partition. So without the store, two nodes may host the same room. The two nodes detect the conflict when
+// the store is back, and one of them loses the room with ErrSplit.
 func (r *Resolver) Host(ctx context.Context, room string, d Demand) (*Hosting, error) {
 	ctx, end := r.trace(ctx, "host", room)
 	h, a, err := r.host(ctx, room, d)
@@ -104,7 +105,7 @@ func (r *Resolver) host(ctx context.Context, room string, d Demand) (_ *Hosting,
 		r.logFenced(r.hosts.endAll(ErrFenced))
 		return nil, a, ErrFenced
 	}
-	r.checkFence() // the process may have been paused, and may be live again since then
+	r.checkFence() // the lease may have expired and been renewed during a pause of the process
 	r.counts.requests.Add(1)
 	if h := r.hosts.get(room); h != nil {
 		h.join(needOf(d))
@@ -124,28 +125,28 @@ func (r *Resolver) host(ctx context.Context, room string, d Demand) (_ *Hosting,
 		if h, err := r.open(got, r.known(a, needOf(d))); !errors.Is(err, errHostingEnded) {
 			return h, a, err
 		}
-		if time.Until(last) < r.cfg.Budget/2 { // too little time for a slow but healthy store
+		if time.Until(last) < r.cfg.Budget/2 { // the remaining time is too short for a slow but healthy store
 			return nil, a, fmt.Errorf("%w: %q has been released here meanwhile", ErrChanged, room)
 		}
-		flight, until = &r.shared.again, time.Now().Add(r.cfg.Budget/2) // all callers that share it have the same time
+		flight, until = &r.shared.again, time.Now().Add(r.cfg.Budget/2) // all callers of a shared flight have the same deadline
 	}
 }
 
-// here returns nil if a room lives on this node, or why it does not.
+// here returns nil if a room lives on this node, or else the error for Host.
 func (r *Resolver) here(a Assignment) error {
 	self := r.self()
 	switch {
 	case a.Incarnation == self:
 		return nil
 	case a.Node == self.Node:
-		return ErrFenced // a later process of this node has taken over
+		return ErrFenced // another incarnation of this node has taken over
 	}
 	r.counts.misrouted.Add(1)
 	_, live := r.agent.Snapshot().Member(a.Node)
 	return &NotOwnerError{Owner: a, Split: !live}
 }
 
-// known returns a need joined with the need in the room's pin.
+// known returns n joined with the need in the room's cached pin, if the pin matches a.
 func (r *Resolver) known(a Assignment, n capacity.Need) capacity.Need {
 	if e := r.cache.Get(a.Room); e != nil && e.Pin.Incarnation == a.Incarnation && e.Pin.Epoch == a.Epoch {
 		return capacity.NeedIn(e.Pin).Joined(n)
@@ -160,7 +161,7 @@ func (r *Resolver) open(a settled, n capacity.Need) (*Hosting, error) {
 		use: use{need: n, touched: now}, pin: n.Pin(pinstore.Pin{Incarnation: a.Incarnation, Epoch: a.Epoch}), kept: n, generation: a.generation,
 	}
 	if a.Source == Hash || a.Source == Override {
-		h.written = now // the claim wrote it; an older pin may be about to expire
+		h.written = now // the claim has just written the pin, while an older pin may be about to expire
 	}
 	if !r.agent.Live() || r.agent.Snapshot().Stats.Fences != a.fences {
 		return nil, ErrFenced // the room may have moved since the answer
@@ -168,7 +169,7 @@ func (r *Resolver) open(a settled, n capacity.Need) (*Hosting, error) {
 	opened, err := r.hosts.open(h, a.fences, a.ends)
 	switch {
 	case opened == h:
-		// The pin may have changed after the answer, while notifications for the room were not handled yet.
+		// The pin may have changed after the answer but before this node handled notifications for the room.
 		r.work.rooms.add(h.room)
 	case opened != nil: // another caller was faster
 		opened.join(n)
@@ -179,22 +180,24 @@ func (r *Resolver) open(a settled, n capacity.Need) (*Hosting, error) {
 // Room returns the room's name.
 func (h *Hosting) Room() string { return h.room }
 
-// Epoch returns a number that grows each time the room gets another node. Use it for fencing in your own
-// stores. It is 0 until the store has confirmed that the room lives here.
+// Epoch returns a number that grows each time the room gets another node. Use the epoch for fencing in your
+// own stores. Epoch returns 0 until the store has confirmed that the room lives here.
 func (h *Hosting) Epoch() uint64 {
 	h.r.hosts.mu.Lock()
 	defer h.r.hosts.mu.Unlock()
 	return h.pin.Epoch
 }
 
-// Touch sets the number of participants. It returns at once. If size is out of range, the nearest valid size
-// counts. The Publishers of the demand stay, and the other participants are subscribers: see Restate.
+// Touch sets the number of participants. Touch does not block. If size is out of range, Touch uses the
+// nearest valid size. The number of Publishers stays as in the demand, and all other participants are
+// considered subscribers. To change the Publishers, use Restate.
 func (h *Hosting) Touch(size int) {
 	h.touch(func(n capacity.Need) capacity.Need { return n.Counted(size) })
 }
 
-// Restate is Touch for a room whose cost is not that of a full mesh. If d has no cost, or neither Prefer nor
-// Require, that part stays as it is. It fails with ErrDemand.
+// Restate replaces the room's demand. Use it instead of Touch if not all participants publish. If d has no
+// cost, the cost stays the same. If Prefer and Require are both empty, the rules stay the same. Restate fails
+// with ErrDemand if d is invalid.
 func (h *Hosting) Restate(d Demand) error {
 	if err := d.Validate(); err != nil {
 		return err
@@ -211,34 +214,35 @@ func (h *Hosting) Restate(d Demand) error {
 	return nil
 }
 
-// join is Touch for the demand of a joining participant, who may not know how many others there are.
+// join adds the demand of a joining participant. join never lowers the need, because the participant may not
+// know how many others there are.
 func (h *Hosting) join(n capacity.Need) {
 	h.touch(func(need capacity.Need) capacity.Need { return need.Joined(n) })
 }
 
-// LapseAfter ends the hosting with ErrLapsed when it has not been touched for d. Its pin then expires. Use it
-// if the host does not know when a room ends, or may crash before that. With 0, the default, the hosting
-// never lapses.
+// LapseAfter makes the hosting end with ErrLapsed when it has not been touched for d. The room's pin then
+// expires. Use LapseAfter if the host does not know when a room ends, or may crash before the room ends. With
+// 0, the default, the hosting never lapses.
 func (h *Hosting) LapseAfter(d time.Duration) {
 	h.r.hosts.mu.Lock()
 	defer h.r.hosts.mu.Unlock()
 	h.lapse = max(0, d)
 }
 
-// Lost is closed when this node no longer hosts the room. Err returns the reason. If it is a *NotOwnerError
-// that names another node, send the participants there.
+// Lost returns a channel that is closed when this node no longer hosts the room. Err returns the reason. If
+// the reason is a *NotOwnerError that names another node, send the participants to that node.
 func (h *Hosting) Lost() <-chan struct{} { return h.lost }
 
-// Err returns nil while the room is hosted here, and then why it no longer is: a *NotOwnerError, ErrFenced,
-// ErrLapsed, ErrReleased or ErrClosed.
+// Err returns nil while the room is hosted here. After that, it returns the reason why the hosting ended: a
+// *NotOwnerError, ErrFenced, ErrLapsed, ErrReleased or ErrClosed.
 func (h *Hosting) Err() error {
 	h.r.hosts.mu.Lock()
 	defer h.r.hosts.mu.Unlock()
 	return h.err
 }
 
-// Release ends the room and deletes its pin. It fails with ErrChanged if the pin has changed, and with
-// ErrStore if the store does not answer. In the second case the pin expires later.
+// Release ends the room and deletes its pin. Release fails with ErrChanged if the pin has changed. Release
+// fails with ErrStore if the store does not answer, and then the pin expires later.
 func (h *Hosting) Release(ctx context.Context) error {
 	pin, ok := h.r.hosts.release(h)
 	if !ok {
@@ -254,9 +258,9 @@ func (h *Hosting) void(ctx context.Context, pin pinstore.Pin) error {
 	return err
 }
 
-// unpin deletes a pin of this node, unless there is another pin now (ErrChanged), or the room is hosted here
-// again. A deletion without an answer may take effect much later. So it names an epoch, and the next hosting
-// gets a greater epoch.
+// unpin deletes a pin of this node. unpin fails with ErrChanged if the room has another pin now. unpin keeps
+// the pin if this node hosts the room again. An unanswered deletion may take effect much later, so the
+// deletion names an epoch, and the next hosting gets a greater epoch.
 func (r *Resolver) unpin(ctx context.Context, op pinstore.Op) error {
 	ctx, cancel := r.store.Bounded(ctx)
 	defer cancel()
@@ -281,10 +285,10 @@ func (r *Resolver) unpin(ctx context.Context, op pinstore.Op) error {
 	return res.Err
 }
 
-// recheck makes the keeper read the pin of a room that is hosted here again, because Host may have been
-// called between the end of a hosting and the deletion of its pin, of which the store does not notify this
-// node. With later, the keeper reads the pin once more, because a deletion without an answer may take effect
-// later.
+// recheck makes the keeper read the pin of a room if this node hosts the room again. Host may have been
+// called after the previous hosting ended and before its pin was deleted, and the store does not notify this
+// node of its own deletion. If later is set, the keeper reads the pin a second time, because an unanswered
+// deletion may take effect later.
 func (r *Resolver) recheck(room string, later bool) {
 	h := r.hosts.get(room)
 	if h == nil {
@@ -306,7 +310,8 @@ func (r *Resolver) end(h *Hosting, why error) {
 // checkFence ends all hostings if this node's lease has expired since the last call.
 func (r *Resolver) checkFence() { r.logFenced(r.hosts.fence(r.agent.Snapshot().Stats.Fences)) }
 
-// watchFence ends the hostings of a fenced node, also while the keeper waits for the store.
+// watchFence is a goroutine that ends the hostings when this node is fenced, even while the keeper waits for
+// the store.
 func (r *Resolver) watchFence(ctx context.Context, agent *cluster.Agent) {
 	for range agent.Watch(ctx) {
 		r.checkFence()

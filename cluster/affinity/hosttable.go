@@ -13,16 +13,16 @@ import (
 	"github.com/roost-cluster/roost/placement"
 )
 
-// hostTable holds the rooms that this node hosts. Its lock also guards the fields of the Hostings. When a
-// participant joins a hosted room, only the room's own lock is taken.
+// hostTable contains the rooms that this node hosts. Its lock also guards most fields of the Hostings. When a
+// participant joins a hosted room, Host only takes the room's own lock.
 type hostTable struct {
 	cache *pincache.Cache // of the Resolver
 
 	mu     sync.Mutex
 	rooms  map[string]*Hosting
-	byName sync.Map           // the same for get, without a lock; written under mu
-	fences atomic.Uint64      // the agent's count of fences as of the last one; written under mu
-	closed error              // why no more hostings are accepted; nil while they are
+	byName sync.Map           // copy of rooms that get reads without a lock; written under mu
+	fences atomic.Uint64      // how many of the agent's fences the table has handled; written under mu
+	closed error              // why the table accepts no more hostings; nil while it does
 	ends   [256]atomic.Uint64 // see endsOf; written under mu
 
 	returns uint64 // how often shards of the store came back
@@ -35,13 +35,13 @@ func (t *hostTable) get(room string) *Hosting {
 	return nil
 }
 
-// errHostingEnded says that the pin with which a room was about to be hosted may be gone.
+// errHostingEnded reports that the pin for a new hosting may have been deleted in the meantime.
 var errHostingEnded = errors.New("affinity: the room is no longer hosted here")
 
-// open adds h and returns it, or returns the existing Hosting of the room. fences is the agent's count. While
-// the table does not know of the latest fence, it accepts no hostings. ends is the room's count of endsOf
-// before the store was asked. If a hosting with the same pin may have ended since then, for example because
-// another caller with the same answer called Release, open fails with errHostingEnded.
+// open adds h and returns it, or returns the existing Hosting of the room. fences is the agent's number of
+// fences. If it differs from the table's number, open fails with ErrFenced. ends is the value of the counter
+// endsOf(room) before the caller queried the store. If a hosting with the same pin may have ended since then,
+// for example because another caller with the same answer called Release, open fails with errHostingEnded.
 func (t *hostTable) open(h *Hosting, fences, ends uint64) (*Hosting, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -63,7 +63,7 @@ func (t *hostTable) open(h *Hosting, fences, ends uint64) (*Hosting, error) {
 	return h, nil
 }
 
-// end ends a hosting and reports whether it had not ended before.
+// end ends a hosting. end returns false if the hosting had already ended.
 func (t *hostTable) end(h *Hosting, why error) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -86,8 +86,8 @@ func (t *hostTable) releaseLocked(h *Hosting) bool {
 	return true
 }
 
-// void records that this node no longer hosts a room, before its pin is deleted, so that no Hosting begins
-// with that pin any more. It returns false if the room is hosted here.
+// void prevents new Hostings with a pin that the caller is about to delete. void returns false if this node
+// hosts the room.
 func (t *hostTable) void(room string, pin pinstore.Pin) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -105,21 +105,20 @@ func (t *hostTable) voidLocked(room string, pin pinstore.Pin) {
 	}
 }
 
-// stands reports whether the pin of h is known to exist. Otherwise it may be gone, because a late answer may
-// be from before the end of a hosting after which the room's entry was removed.
+// stands reports whether the pin of h is known to exist. If the cache has no such entry, a late answer may
+// have reported a pin that has been deleted since then.
 func (t *hostTable) stands(h *Hosting) bool {
 	e := t.cache.Get(h.room)
 	return e != nil && !e.Late && e.Pin.Incarnation == h.self && e.Least() == h.pin.Epoch
 }
 
-// endsOf returns the count of hostings that have ended here, for a room and other rooms that share its
-// counter.
+// endsOf returns the counter of ended hostings for a room. Several rooms share each counter.
 func (t *hostTable) endsOf(room string) *atomic.Uint64 {
 	return &t.ends[placement.Of(room, len(t.ends))]
 }
 
-// releaseIdle is release for a hosting that no participant uses and that was not touched for idle. If it was
-// touched more recently, rest is what is left of idle.
+// releaseIdle releases a hosting that has no participants and was not touched for the duration idle. If the
+// hosting was touched more recently, rest is the remaining time.
 func (t *hostTable) releaseIdle(h *Hosting, idle time.Duration, now time.Time) (pin pinstore.Pin, ok bool, rest time.Duration) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -162,8 +161,8 @@ func (t *hostTable) endAllLocked(why error) int {
 	return n
 }
 
-// fence ends all hostings if the agent has been fenced since the last call, because others may have moved its
-// rooms.
+// fence ends all hostings if the agent has been fenced since the last call, because other nodes may have
+// moved this node's rooms.
 func (t *hostTable) fence(fences uint64) (ended int) {
 	if fences <= t.fences.Load() {
 		return 0
@@ -174,12 +173,12 @@ func (t *hostTable) fence(fences uint64) (ended int) {
 		return 0
 	}
 	ended = t.endAllLocked(ErrFenced)
-	t.fences.Store(fences) // store this last, so that a caller who sees it finds no earlier hosting
+	t.fences.Store(fences) // stored last, so that a caller who reads the new value finds no earlier hosting
 	return ended
 }
 
-// close ends all hostings and returns their number. After that, the table accepts no hostings, because a
-// caller of open may have checked the agent before the agent ended.
+// close ends all hostings and returns their number. After close, the table accepts no hostings, because a
+// caller of open may have checked the agent before it stopped.
 func (t *hostTable) close(why error) int {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -187,7 +186,7 @@ func (t *hostTable) close(why error) int {
 	return t.endAllLocked(why)
 }
 
-// names returns the rooms that are hosted.
+// names returns the hosted rooms in no particular order.
 func (t *hostTable) names() []string {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -198,7 +197,8 @@ func (t *hostTable) names() []string {
 	return names
 }
 
-// needs returns the rooms with their sizes and needs. The caller sets Units.
+// needs returns the hosted rooms with their sizes and needs. The caller must set Units, because Cost must not
+// be called under the lock.
 func (t *hostTable) needs() (rooms []RoomLoad, needs []capacity.Need) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -215,9 +215,9 @@ func (t *hostTable) count() int {
 	return len(t.rooms)
 }
 
-// unconfirmed reports whether the store has yet to confirm a pin as of a generation. It ignores pins about
-// which the store has repeatedly not answered, because their shard is down and must not delay the rooms on
-// other shards.
+// unconfirmed reports whether the store still has to confirm a pin of a hosted room in the given generation.
+// A pin is ignored if several calls for the pin in a row got no answer. The shard of such a pin is down and
+// must not delay the rooms on other shards.
 func (t *hostTable) unconfirmed(generation uint64) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -229,16 +229,18 @@ func (t *hostTable) unconfirmed(generation uint64) bool {
 	return false
 }
 
-// silentAfter is after how many calls in a row without an answer the store counts as silent about a pin.
+// silentAfter is the number of unanswered calls in a row after which the store is considered silent about a
+// pin.
 const silentAfter = 3
 
-// unheard counts the calls in a row for a pin without an answer.
+// unheard counts the unanswered calls in a row for a pin.
 type unheard struct {
 	phase uint64 // the phase in which they were counted
 	times int
 }
 
-// phase returns a number that grows with the generation of the pin cache, and when a shard is back.
+// phase returns a number that grows with each generation of the pin cache, and each time a shard answers
+// again.
 func (t *hostTable) phase(generation uint64) uint64 { return generation + t.returns }
 
 // silent reports whether the store is silent about the pin of h. The caller must hold the table's lock.
@@ -246,7 +248,7 @@ func (t *hostTable) silent(h *Hosting, generation uint64) bool {
 	return h.unheard.times >= silentAfter && h.unheard.phase == t.phase(generation)
 }
 
-// unanswered records a call for the pin of h without an answer. The pin is read again.
+// unanswered records that a call for the pin of h got no answer. The keeper will read the pin again.
 func (t *hostTable) unanswered(h *Hosting, generation uint64, now time.Time) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -257,8 +259,8 @@ func (t *hostTable) unanswered(h *Hosting, generation uint64, now time.Time) {
 	h.verify = now
 }
 
-// answered records an answer about the pin of h. If the store was silent before, the answer comes from a
-// shard that is back, so all pins on it have to be confirmed again. The caller must hold the table's lock.
+// answered records an answer about the pin of h. If the store was silent about the pin before, its shard has
+// come back, so all pins on that shard must be confirmed again. The caller must hold the table's lock.
 func (t *hostTable) answered(h *Hosting, generation uint64) {
 	if t.silent(h, generation) {
 		t.returns++
@@ -266,9 +268,10 @@ func (t *hostTable) answered(h *Hosting, generation uint64) {
 	h.unheard = unheard{}
 }
 
-// due returns the hostings whose pins to write and those whose pins to read, together at most limit. A pin is
-// written once it is older than age. Of the pins about which the store is silent, due only returns one,
-// because the others would time out as well. due also ends hostings that were idle for too long.
+// due returns the hostings whose pins must be written and the hostings whose pins must be read, at most limit
+// in total. A pin must be written when it is older than age. If the store is silent about several pins, due
+// returns one of them as probe, because calls for the others would time out as well. due also ends hostings
+// that were idle for too long.
 func (t *hostTable) due(now time.Time, age time.Duration, limit int, generation uint64) (write, read []*Hosting, probe *Hosting) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -278,7 +281,7 @@ func (t *hostTable) due(now time.Time, age time.Duration, limit int, generation 
 			t.endLocked(h, ErrLapsed)
 		case t.silent(h, generation):
 			probe = h
-		case len(write)+len(read) == limit: // the others are still due the next time
+		case len(write)+len(read) == limit: // the next call returns the remaining hostings
 		case h.pin.Epoch == 0 || now.Sub(h.written) > age || h.needed().Outgrew(h.kept):
 			write = append(write, h)
 		case !h.verify.IsZero() && now.After(h.verify):
@@ -288,7 +291,7 @@ func (t *hostTable) due(now time.Time, age time.Duration, limit int, generation 
 	return write, read, probe
 }
 
-// ops returns an op for each hosting.
+// ops calls opOf for each hosting under the lock, and returns the ops.
 func (t *hostTable) ops(hosted []*Hosting, opOf func(*Hosting) pinstore.Op) []pinstore.Op {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -300,7 +303,7 @@ func (t *hostTable) ops(hosted []*Hosting, opOf func(*Hosting) pinstore.Op) []pi
 	return ops
 }
 
-// verifyAt makes the pin of h due to be read.
+// verifyAt schedules a read of the pin of h.
 func (t *hostTable) verifyAt(h *Hosting, at time.Time) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -313,22 +316,22 @@ type answer struct {
 	res        pinstore.Result
 	asked      time.Time
 	generation uint64 // of the pin cache, before the store was asked
-	older      bool   // the pin may be from before a loss of the store's data, or belongs to a hosting that is known to have ended
+	older      bool   // the pin may be from before the store lost data, or belongs to a hosting that has ended
 }
 
 // took reports whether the answer's op pinned the room to its host.
 func (a *answer) took(h *Hosting) bool { return a.res.Done && a.op.Set.Incarnation == h.self }
 
-// taken is what an answer means for a hosting.
+// taken describes what an answer means for a hosting.
 type taken struct {
 	over      bool // the hosting has ended
-	wasSure   bool // the store had confirmed the room here in the present generation
-	sameOther bool // the store had the same pin of another node the last time
-	outdated  bool // the store has gone back to a copy of its data from before this hosting
-	anew      bool // the room was released or moved in between, and was pinned here again
+	wasSure   bool // the store had confirmed the pin in the current generation
+	sameOther bool // the store's previous answer was the same pin of another node
+	outdated  bool // the store has reverted to a copy of its data from before this hosting
+	anew      bool // the room was released or moved, and then pinned here again
 }
 
-// take records an answer.
+// take records an answer and returns what it means for the hosting.
 func (t *hostTable) take(h *Hosting, a answer, generation uint64) (is taken) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -354,10 +357,10 @@ func (t *hostTable) take(h *Hosting, a answer, generation uint64) (is taken) {
 	return is
 }
 
-// confirmed records that the store has the pin of h. The caller must hold the table's lock.
+// confirmed records that the store has confirmed the pin of h. The caller must hold the table's lock.
 func (h *Hosting) confirmed(a answer) {
 	if a.res.Pin.Epoch != h.pin.Epoch {
-		h.written = time.Time{} // another caller has claimed the room, for another need
+		h.written = time.Time{} // another caller has claimed the room with another need, so write the pin again
 	}
 	h.pin.Epoch, h.generation = a.res.Pin.Epoch, a.generation
 	if a.took(h) {
@@ -365,16 +368,16 @@ func (h *Hosting) confirmed(a answer) {
 		h.kept = capacity.NeedIn(h.pin)
 	}
 	if h.verify.After(a.asked) {
-		return // a planned read stays planned: see Resolver.recheck
+		return // keep a scheduled read: see Resolver.recheck
 	}
-	// The results of a store that notifies stay fresh for long, and those of other stores for a moment.
+	// A store that sends notifications returns a long Fresh, and other stores return a short Fresh.
 	h.verify = time.Time{}
 	if a.res.Fresh > 0 {
 		h.verify = a.asked.Add(5 * a.res.Fresh)
 	}
 }
 
-// doubt records that an op without an answer may have given the pin of h a new epoch.
+// doubt records that an unanswered op may have given the pin of h a new epoch.
 func (t *hostTable) doubt(h *Hosting) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

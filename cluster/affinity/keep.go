@@ -17,17 +17,18 @@ import (
 const (
 	retryTime  = 200 * time.Millisecond // while the store does not answer or a split lasts
 	searchTime = 30 * time.Second       // how long known rooms of dead nodes are searched for
-	maxAtOnce  = 512                    // rooms that are checked between two heartbeats
+	maxAtOnce  = 512                    // maximum number of rooms to check between two heartbeats
 )
 
-// keeper is the goroutine that keeps the pins of hosted rooms. It sends this node's heartbeat to the store,
-// refreshes pins, and handles pins that other instances have changed. Only this goroutine uses its fields.
+// keeper is the goroutine that maintains the pins of hosted rooms. keeper sends this node's heartbeat to the
+// store, refreshes pins, and handles pins that other instances have changed. Only this goroutine uses its
+// fields.
 type keeper struct {
 	*Resolver
 	every     time.Duration                  // between two heartbeats of the agent
-	others    others                         // nodes' state after the latest loss of the store's data
+	others    others                         // which nodes have restored their pins after the store's latest data loss
 	due       time.Time                      // when the next heartbeat is due
-	sent      time.Time                      // when the latest one was sent
+	sent      time.Time                      // when the latest heartbeat was sent
 	standIn   time.Time                      // when to sweep the partitions in which this node is second
 	sweepAll  time.Time                      // when to sweep all owned partitions again
 	search    time.Time                      // until when known rooms of dead nodes are searched for
@@ -35,10 +36,10 @@ type keeper struct {
 	reported  int64                          // load
 	doubt     map[lease.Incarnation][]string // rooms hosted here whose pins name an incarnation that may be alive
 	void      []voidPin                      // pins of rooms hosted here that are to be replaced
-	noVerdict error                          // why the store was not asked again who is dead while rooms are confirmed
+	noVerdict error                          // error of the latest failed verdict; skips further verdicts during a confirm
 	apart     bool                           // the log says that nodes are cut off
-	listened  time.Time                      // when the store was last asked which members it hears
-	silent    []lease.NodeID                 // members that it does not hear, as the log says
+	listened  time.Time                      // when the keeper last asked the store which members send heartbeats
+	silent    []lease.NodeID                 // silent members, as last logged
 	warn      time.Time                      // when to warn of a capacity without a load; zero: never or already done
 }
 
@@ -46,7 +47,7 @@ func (r *Resolver) keep(ctx context.Context, node *cluster.Agent) {
 	k := &keeper{
 		Resolver: r, every: node.Config().HeartbeatInterval,
 		reported: -1, sweepAll: time.Now().Add(jittered(r.cfg.PinTTL / 3)),
-		warn: time.Now().Add(r.cfg.Settle + r.liveness.TTL), // gives the application time to report
+		warn: time.Now().Add(r.cfg.Settle + r.liveness.TTL), // gives the application time to report its load
 	}
 	batches := node.Subscribe(ctx)
 	timer := time.NewTimer(0)
@@ -56,7 +57,7 @@ func (r *Resolver) keep(ctx context.Context, node *cluster.Agent) {
 		case b, ok := <-batches:
 			if !ok {
 				batches = nil
-				if ctx.Err() == nil { // the agent has ended but not the resolver
+				if ctx.Err() == nil { // the agent has stopped before the Resolver
 					r.logFenced(r.hosts.close(ErrFenced))
 				}
 				continue
@@ -78,7 +79,7 @@ func (r *Resolver) keep(ctx context.Context, node *cluster.Agent) {
 	}
 }
 
-// follow handles a change of the cluster.
+// follow handles a batch of cluster changes.
 func (k *keeper) follow(b events.Batch) {
 	acquired := make([]placement.Partition, len(b.Acquired))
 	for i, o := range b.Acquired {
@@ -90,13 +91,14 @@ func (k *keeper) follow(b events.Batch) {
 		k.someDied()
 		k.search = time.Now().Add(searchTime)
 	}
-	if hosted := k.hosts.count(); len(b.Joined) > 0 && hosted > 0 && b.Version > 1 { // other changes are in the agent's log
+	if hosted := k.hosts.count(); len(b.Joined) > 0 && hosted > 0 && b.Version > 1 { // the agent logs other changes
 		k.cfg.Log.Info("nodes added; pinned rooms stay", "joined", len(b.Joined), "hosted_here", hosted)
 	}
 }
 
-// someDied sweeps the owned partitions now. Later it sweeps the partitions in which this node is second, in
-// case their owner is live but does not reach the store.
+// someDied schedules a sweep of the partitions that this node owns, and after 3 to 6 s a sweep of the
+// partitions in which this node ranks second. The second sweep is for owners that are live but do not reach
+// the store.
 func (k *keeper) someDied() {
 	k.work.partitions.add(k.owned()...)
 	k.standIn = time.Now().Add(3*time.Second + rand.N(3*time.Second))
@@ -111,7 +113,8 @@ func (k *keeper) owned() []placement.Partition {
 	return s.State.Owned()
 }
 
-// sweepSecond sweeps the partitions in which this node is second, as soon as there is a current table.
+// sweepSecond schedules a sweep of the partitions in which this node ranks second. sweepSecond does nothing
+// while the node has no current table.
 func (k *keeper) sweepSecond(s *cluster.Snapshot) {
 	if s.Table == nil || s.Fenced {
 		return
@@ -126,8 +129,8 @@ func (k *keeper) sweepSecond(s *cluster.Snapshot) {
 	k.work.partitions.add(second...)
 }
 
-// heartbeat sends this node's heartbeat to the store and asks about the nodes that are cut off. It returns
-// after what time to send the next one, and whether the store answered.
+// heartbeat sends this node's heartbeat to the store, and asks the store about nodes that gossip does not
+// reach. heartbeat returns the time until the next heartbeat, and whether the store answered.
 func (k *keeper) heartbeat(ctx context.Context) (next time.Duration, answered bool) {
 	ask, died := k.liveness.Unknown(k.agent.Snapshot(), time.Now())
 	alive, err := k.sendHeartbeat(ctx, ask)
@@ -145,19 +148,20 @@ func (k *keeper) heartbeat(ctx context.Context) (next time.Duration, answered bo
 	refused := k.store.agreement.Refused() != nil
 	k.store.agreement.Report(k.agree(k.living()))
 	if refused && k.store.agreement.Refused() == nil {
-		k.work.partitions.add(k.owned()...) // these were not swept while this node was refused
+		k.work.partitions.add(k.owned()...) // this node did not sweep its partitions while it was refused
 	}
 	k.sayCutOff(len(ask) == 0)
 	k.decide()
 	next = k.sayRestored(ctx)
 	if next == retryTime || len(ask) > 0 {
-		return retryTime, true // a split that lasts, or a death that will soon be known
+		return retryTime, true // the network is still partitioned, or the store will soon report a dead node
 	}
-	// This is well before the heartbeat expires, and often enough for Detector.Record.
+	// The next heartbeat is sent well before this one expires, and often enough for Detector.Record.
 	return jittered(min(next, k.every, k.liveness.TTL/4)), true
 }
 
-// sayCutOff logs when nodes are cut off, and when none is any longer because all are live in gossip or dead.
+// sayCutOff logs when gossip does not reach some nodes that send heartbeats to the store. sayCutOff logs
+// again when each of these nodes is either live in gossip or dead.
 func (k *keeper) sayCutOff(decided bool) {
 	switch nodes := k.liveness.CutOff(); {
 	case len(nodes) > 0 && !k.apart:
@@ -172,7 +176,8 @@ func (k *keeper) sayCutOff(decided bool) {
 	}
 }
 
-// listen asks the store twice per TTL which of the members that take rooms it hears.
+// listen asks the store twice per TTL which members send it heartbeats. listen skips members that take no
+// rooms.
 func (k *keeper) listen(ctx context.Context, s *cluster.Snapshot, answers bool) {
 	if !answers || time.Since(k.listened) < k.liveness.TTL/2 || !k.agent.Live() {
 		return
@@ -194,7 +199,7 @@ func (k *keeper) listen(ctx context.Context, s *cluster.Snapshot, answers bool) 
 	k.saySilent()
 }
 
-// saySilent logs when the store does not hear some members, and when it hears all of them again.
+// saySilent logs when some members send no heartbeats to the store, and when all of them do again.
 func (k *keeper) saySilent() {
 	nodes := k.silence.Named()
 	isNew := slices.ContainsFunc(nodes, func(id lease.NodeID) bool { return !slices.Contains(k.silent, id) })
@@ -215,22 +220,22 @@ func (k *keeper) sendHeartbeat(ctx context.Context, ask []lease.Incarnation) (al
 		return nil, err
 	}
 	if back {
-		k.storeAway(false) // if the store may have lost data, it calls changed
+		k.storeAway(false) // if it may have lost data, the store calls changed
 	}
 	k.liveness.HeartbeatArrived(time.Now())
 	return alive, nil
 }
 
-// pulse sends a heartbeat between calls for pins if the latest heartbeat is old. Each of these calls can take
-// seconds while a shard of the store hangs, and with a gap in its heartbeats this node could not tell who is
-// dead.
+// pulse sends a heartbeat between two calls for pins if the latest heartbeat is old. A call for pins can take
+// seconds while a shard of the store hangs. After a gap in its heartbeats, this node could not tell which
+// nodes are dead.
 func (k *keeper) pulse(ctx context.Context) {
 	if time.Since(k.sent) >= k.every && ctx.Err() == nil {
 		_, _ = k.sendHeartbeat(ctx, nil)
 	}
 }
 
-// probe asks the store about a pin about which it was silent, if there is one.
+// probe reads the pin of h, which may be nil, to find out whether its shard answers again.
 func (k *keeper) probe(ctx context.Context, h *Hosting) {
 	if h == nil {
 		return
@@ -240,7 +245,8 @@ func (k *keeper) probe(ctx context.Context, h *Hosting) {
 	k.confirm(ctx, []*Hosting{h}, false)
 }
 
-// tend does the work that is due after each heartbeat. The pins wait for a store that answers.
+// tend does the periodic work after each heartbeat. If the store did not answer, tend skips the work that
+// needs the store.
 func (k *keeper) tend(ctx context.Context, answered bool) {
 	s := k.agent.Snapshot()
 	k.met.note(s, time.Now(), k.cfg.PinTTL)
@@ -271,8 +277,8 @@ func (k *keeper) tend(ctx context.Context, answered bool) {
 	}
 	if now.Before(k.search) && now.Sub(k.searched) >= k.every {
 		k.searched = now
-		// Find and publish the new homes of these rooms even if the store does not notify. Rooms of nodes
-		// that are cut off may still be there.
+		// Find and publish the new nodes of these rooms even if the store sends no notifications. Skip nodes
+		// that are only unreachable by gossip, because they may still host their rooms.
 		if rooms := k.cache.On(func(at lease.Incarnation) bool { return k.liveness.Gone(s, at) }); len(rooms) > 0 {
 			k.work.rooms.add(rooms...)
 		}

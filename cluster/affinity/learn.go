@@ -11,7 +11,8 @@ import (
 	"github.com/roost-cluster/roost/lease"
 )
 
-// swap performs an op for a waiting caller, caches the pin, and publishes a move.
+// swap performs an op for a waiting caller, caches the resulting pin, and publishes the move if the room has
+// moved.
 func (r *Resolver) swap(ctx context.Context, s *cluster.Snapshot, op pinstore.Op, why string) pinstore.Result {
 	asked := r.cache.Begin(op.Room, s.Stats.Fences)
 	if op.Set.Number != 0 {
@@ -33,8 +34,8 @@ const (
 	movedByOther = "moved by another instance"
 )
 
-// learn caches the pin that an op has found or made. It returns the move that this shows, unless another
-// caller learned it first.
+// learn caches the pin that an op has found or written. If the pin shows that the room has moved, learn
+// returns the move, unless another caller has learned it first.
 func (r *Resolver) learn(
 	s *cluster.Snapshot,
 	op pinstore.Op,

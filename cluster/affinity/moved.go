@@ -15,24 +15,24 @@ import (
 	"github.com/roost-cluster/roost/placement"
 )
 
-// Moves returns the rooms that get another node, until ctx is done: rooms that this instance moves, and known
-// rooms that other instances move, as far as the store notifies. A slow reader does not delay others, and the
-// moves that it misses are merged.
+// Moves returns the moves of rooms until ctx is done. Moves includes all moves by this instance. If the store
+// sends notifications, it also includes the moves of cached rooms by other instances. A slow reader does not
+// delay other readers, and gets the moves that it has missed as one merged batch.
 func (r *Resolver) Moves(ctx context.Context) iter.Seq[MovedBatch] { return r.feeds.moves.watch(ctx) }
 
 // Moved is a move of a room. From and To may name the same node, or even the same incarnation, if the room
-// has been elsewhere in between.
+// was on another node in between.
 type Moved struct {
 	Room      string
 	Partition placement.Partition // partition of the room
-	From, To  lease.Incarnation   // From is zero if it is not known
+	From, To  lease.Incarnation   // From is zero if unknown
 	Reason    string              // for people
 	Epoch     uint64              // of the pin that names To
 	Addr      string              // the APIAddr of To's node; empty if this node has never met it
 }
 
-// movedJSON is the JSON of Moved. Incarnations are strings, as in the whole API, because not every language
-// has integers above 2^53.
+// movedJSON is the JSON form of Moved. Incarnations are strings, as in the whole API, because some languages
+// cannot represent integers above 2^53.
 type movedJSON struct {
 	Room            string              `json:"room"`
 	Partition       placement.Partition `json:"partition"`
@@ -45,8 +45,8 @@ type movedJSON struct {
 	Addr            string              `json:"addr"`
 }
 
-// MarshalJSON writes m flat: room, partition, from, from_incarnation, to,
-// to_incarnation, reason, epoch, addr. Incarnations are strings of digits.
+// MarshalJSON encodes m as a flat object with the fields room, partition, from, from_incarnation, to,
+// to_incarnation, reason, epoch and addr. Incarnations are strings of digits.
 func (m Moved) MarshalJSON() ([]byte, error) {
 	return json.Marshal(movedJSON{
 		m.Room, m.Partition, m.From.Node, m.From.Number, m.To.Node, m.To.Number, m.Reason, m.Epoch, m.Addr,
@@ -71,8 +71,8 @@ func (m *Moved) UnmarshalJSON(b []byte) error {
 	return nil
 }
 
-// Directive returns what to send to the clients of the room. If its Addr is empty, the client has to ask
-// where the room lives.
+// Directive returns what to send to the clients of the room. If its Addr is empty, the client must ask where
+// the room lives.
 func (m Moved) Directive() reconnect.Directive {
 	return reconnect.Directive{Room: m.Room, To: m.To.Node, Addr: m.Addr, Reason: m.Reason, Epoch: m.Epoch}
 }
@@ -86,23 +86,25 @@ func (r *Resolver) announce(moved []Moved) {
 	r.feeds.moves.publish(moved)
 }
 
-// MovedBatch holds the moves since a subscriber's previous batch. It is never empty.
-// The subscriber may keep and change it.
+// MovedBatch contains the moves since a subscriber's previous batch. MovedBatch has at least one move, unless
+// Resync is set. The subscriber may keep and modify it.
 type MovedBatch struct {
-	// Moved has each room once, sorted by name. Several moves of a room are merged: From is from the first
-	// move, and everything else from the latest.
+	// Moved contains each room once, sorted by name. If a room has moved several times, From comes from the
+	// first move, and all other fields from the latest move.
 	Moved []Moved `json:"moved"`
 
-	// Resync is set if moves were dropped. Resolve all rooms again then. Moved is empty.
+	// Resync is set if moves were dropped. In this case Moved is empty, and the subscriber must resolve all
+	// its rooms again.
 	Resync bool `json:"resync"`
 }
 
-// maxPending is how many moves are kept for a slow subscriber. They take about 4 MB without the names. Three
-// dead nodes with 5,000 rooms each still fit.
+// maxPending is the maximum number of pending moves per subscriber. Together they take about 4 MB, excluding
+// the names. The limit is high enough for the rooms of three dead nodes with 5,000 rooms each.
 const maxPending = 16_384
 
-// moves is a feed of moved rooms for any number of subscribers. The zero value is ready to use, and safe for
-// concurrent use. Publishing never waits for a subscriber, and no subscriber waits for another.
+// moves is a feed of moved rooms for any number of subscribers. The zero value is ready to use. All methods
+// are safe for concurrent use. Publishing never waits for a subscriber, and no subscriber waits for another
+// subscriber.
 type moves struct {
 	mu     sync.Mutex // only held for work in memory, never while a loop body runs
 	subs   map[*mover]struct{}
@@ -114,16 +116,16 @@ type mover struct {
 	room    string // the only room to deliver; empty: all rooms
 	pending map[string]Moved
 	resync  bool
-	wake    chan struct{} // holds one token while there may be something to take
+	wake    chan struct{} // contains a token while there may be something to take
 	ranged  atomic.Bool
 }
 
-// publish adds moves for every subscriber. It does not keep list, and costs less than 0.5 µs for each room
+// publish adds moves for every subscriber. publish does not retain list, and takes less than 0.5 µs per move
 // and subscriber. After close it does nothing.
 //
-// A move with a smaller epoch than the room's pending move is dropped. Moves that a subscriber has taken are
-// not remembered, so publishers must publish a room's moves in the order of their epochs, or readers must
-// compare epochs.
+// publish drops a move with a smaller epoch than the room's pending move. The feed does not remember moves
+// that a subscriber has already taken. So publishers must publish a room's moves in the order of their
+// epochs, or readers must compare epochs.
 func (f *moves) publish(list []Moved) {
 	if len(list) == 0 {
 		return
@@ -150,13 +152,14 @@ func (f *moves) resync() {
 	}
 }
 
-// watch subscribes and returns the batches from now on as a sequence. Moves between the call and the loop are
-// included. While the loop body runs, moves merge into the next batch. Only one loop can range over the
-// sequence, and a second range yields nothing.
+// watch subscribes and returns the batches from now on as a sequence. The sequence includes moves between the
+// call of watch and the start of the loop. While the loop body runs, further moves are merged into the next
+// batch. Only one loop can range over the sequence, and a second range yields nothing.
 //
-// The subscription ends when the loop is left, when ctx is done (which drops pending moves), or when the feed
-// is closed (after the pending moves). There is no goroutine, but a sequence that is never ranged over keeps
-// its pending moves in memory until ctx is done or the feed closes.
+// The subscription ends when the loop ends, when ctx is done, or when the feed is closed. If ctx is done,
+// pending moves are dropped. If the feed is closed, the loop still gets the pending moves. watch starts no
+// goroutine. If no loop ever ranges over the sequence, the pending moves remain in memory until ctx is done
+// or the feed is closed.
 func (f *moves) watch(ctx context.Context) iter.Seq[MovedBatch] {
 	s := f.subscribe("")
 	stop := context.AfterFunc(ctx, func() { f.unsubscribe(s) })
@@ -173,7 +176,7 @@ func (f *moves) watch(ctx context.Context) iter.Seq[MovedBatch] {
 				if !yield(b) {
 					return
 				}
-				continue // take moves that came before the end of the feed
+				continue // take moves that were published before the feed was closed
 			case !open:
 				return
 			}
@@ -185,7 +188,8 @@ func (f *moves) watch(ctx context.Context) iter.Seq[MovedBatch] {
 	}
 }
 
-// close ends the feed. Subscribers get their pending moves and then the end. It may be called again.
+// close closes the feed. Subscribers still get their pending moves before their loops end. It is safe to call
+// close more than once.
 func (f *moves) close() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -217,7 +221,7 @@ func (f *moves) unsubscribe(s *mover) {
 	s.pending = nil
 }
 
-// take returns the pending moves, and whether more may come.
+// take removes and returns the pending moves. open reports whether the feed can still get more moves.
 func (f *moves) take(s *mover) (b MovedBatch, open bool) {
 	f.mu.Lock()
 	pending, resync, open := s.pending, s.resync, !f.closed

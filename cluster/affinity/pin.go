@@ -14,25 +14,26 @@ import (
 )
 
 // Pin pins a room to the given node if it has no pin or its pin names a dead node, and returns where the room
-// lives. All concurrent callers, on any node, get the same answer, so check the Assignment, because the room
-// may live elsewhere. To move it then, call Move. The room's demand counts against the hard ceiling of the
-// node, together with the rooms of all instances. Demand.Require and Config.Selector do not restrict Pin.
+// lives. All concurrent callers, on any node, get the same answer. Check the returned Assignment, because the
+// room may live on another node. To move the room, call Move. The hard ceiling of the node applies to the
+// room's demand plus all rooms that any instance has placed there. Demand.Require and Config.Selector do not
+// restrict Pin.
 //
-// It takes one round trip to the store, and up to three more if the pin names a node that has just died. If
-// the store does not answer within Config.Budget, Pin fails with ErrStore, and the room may or may not be
-// pinned to the node.
+// Pin takes one round trip to the store, and up to three more if the room's existing pin names a node that
+// has just died. If the store does not answer within Config.Budget, Pin fails with ErrStore, and the room may
+// or may not be pinned to the node.
 //
-// If the room lives nowhere, Pin fails with ErrNotLive if the node is unknown, has left, or takes no rooms
-// because it is draining, settling or of weight 0, and with ErrNoCapacity if the room would exceed the node's
-// hard ceiling. Its other errors are ErrName, ErrDemand, ErrChanged, ErrSettings, ErrFenced, ErrClosed and
-// those of Agent.Place.
+// Two errors only occur if the room does not live on any node yet. Pin fails with ErrNotLive if the given
+// node is unknown, has left, or takes no rooms because it is draining, is settling or has weight 0. Pin fails
+// with ErrNoCapacity if the room would exceed the given node's hard ceiling. Other errors are ErrName,
+// ErrDemand, ErrChanged, ErrSettings, ErrFenced, ErrClosed and the errors of Agent.Place.
 func (r *Resolver) Pin(ctx context.Context, room string, node lease.NodeID, d Demand) (Assignment, error) {
 	if err := check(room, d); err != nil {
 		return Assignment{}, err
 	}
 	ctx, cancel := r.store.Bounded(ctx)
 	defer cancel()
-	var void pinstore.Pin // which the claim replaces
+	var void pinstore.Pin // pin that the claim replaces
 	for range maxAttempts {
 		t := settling{Resolver: r, void: void}
 		if err := t.begin(room, d, false); err != nil {
@@ -50,7 +51,7 @@ func (r *Resolver) Pin(ctx context.Context, room string, node lease.NodeID, d De
 	return Assignment{}, fmt.Errorf("%w: %q: gave up after %d concurrent changes", ErrChanged, room, maxAttempts)
 }
 
-// pin claims the room for a node once.
+// pin makes a single attempt to claim the room for a node.
 func (t *settling) pin(ctx context.Context, node lease.NodeID) (found, error) {
 	t.need(t.Need)
 	home, reserved, noHome := t.placeOn(node)
@@ -78,7 +79,7 @@ func (t *settling) pin(ctx context.Context, node lease.NodeID) (found, error) {
 	return found{}, cmp.Or(err, noHome, errVoid)
 }
 
-// placeOn reserves the cost of a room on a given node, or says why the room cannot be pinned there.
+// placeOn reserves the cost of a room on the given node, or returns why the room cannot be pinned there.
 func (t *settling) placeOn(node lease.NodeID) (home capacity.Choice, reserved capacity.Reservation, err error) {
 	m, ok := t.s.Member(node)
 	switch {

@@ -15,8 +15,9 @@ import (
 
 const heaviest = 10 // rooms in a Pressure
 
-// Pressures returns this node's pressure whenever it changes: when the node carries more than its soft
-// ceiling, with its heaviest rooms, and when that is over. No room moves by itself, so react with Move.
+// Pressures returns this node's pressure whenever it changes. While the node carries more than its soft
+// ceiling, Over is set and Heaviest lists the heaviest rooms. When the load is below the ceiling again, Over
+// is false. No room moves by itself, so use Move to reduce the load.
 func (r *Resolver) Pressures(ctx context.Context) iter.Seq[Pressure] {
 	return r.feeds.pressures.watch(ctx)
 }
@@ -30,8 +31,8 @@ type Pressure struct {
 	Capacity int64        `json:"capacity"` // units that the node can carry
 	Over     bool         `json:"over"`     // Load is above Ceiling
 
-	// Heaviest has the rooms with the most units, in descending order. Don't modify it, because readers share
-	// it.
+	// Heaviest lists the rooms with the most units, in descending order. Don't modify the slice, because all
+	// readers share it.
 	Heaviest []RoomLoad `json:"heaviest"`
 }
 
@@ -47,12 +48,13 @@ func (p *Pressure) equal(o *Pressure) bool {
 		p.Over == o.Over && slices.Equal(p.Heaviest, o.Heaviest)
 }
 
-// pressures publishes a node's pressure. Readers get the newest value and skip the values in between. The
-// zero value is ready to use, and safe for concurrent use.
+// pressures publishes a node's pressure. Readers only get the newest value. The zero value is ready to use.
+// All methods are safe for concurrent use.
 type pressures struct{ latest.Value[*Pressure] }
 
-// watch yields the newest value as soon as there is one, and then each time it differs from the previous one.
-// It ends with ctx or with Close, and needs no goroutine. Each range over it starts again.
+// watch yields the newest value as soon as it exists, and then each value that differs from the previous
+// value. The sequence ends when ctx is done or after Close, and needs no goroutine. Each range over the
+// sequence starts again with the newest value.
 func (f *pressures) watch(ctx context.Context) iter.Seq[Pressure] {
 	return func(yield func(Pressure) bool) {
 		var last *Pressure
@@ -74,8 +76,8 @@ func (f *pressures) watch(ctx context.Context) iter.Seq[Pressure] {
 	}
 }
 
-// measure reports this node's load, if configured, and its pressure. It warns once if the node has a capacity
-// but reports no load.
+// measure reports this node's load if ReportLoad is set, and publishes the node's pressure. measure logs one
+// warning if the node has a capacity but reports no load.
 func (k *keeper) measure(s *cluster.Snapshot) {
 	if !k.warn.IsZero() && time.Now().After(k.warn) {
 		k.warn = time.Time{}
@@ -103,8 +105,8 @@ func (k *keeper) measure(s *cluster.Snapshot) {
 	k.feeds.pressures.Set(&p)
 }
 
-// Hosted returns the rooms that are hosted here, heaviest first, and the sum of their costs. It takes O(rooms
-// · log rooms) time.
+// Hosted returns the rooms that this node hosts, heaviest first, and the sum of their costs. Hosted takes O(n
+// log n) time for n rooms.
 func (r *Resolver) Hosted() (rooms []RoomLoad, units int64) {
 	rooms, units = r.loads()
 	slices.SortFunc(rooms, func(a, b RoomLoad) int {
@@ -113,7 +115,8 @@ func (r *Resolver) Hosted() (rooms []RoomLoad, units int64) {
 	return rooms, units
 }
 
-// loads is Hosted without sorting. It calls Cost after it has released the lock of the table.
+// loads is like Hosted but does not sort the rooms. loads calls Cost after it has released the lock of the
+// host table.
 func (r *Resolver) loads() (rooms []RoomLoad, units int64) {
 	rooms, needs := r.hosts.needs()
 	for i := range rooms {

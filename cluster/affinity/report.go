@@ -12,17 +12,17 @@ import (
 	"github.com/roost-cluster/roost/lease"
 )
 
-// Report is for when a client or a node says that it has lost the connection to the host of a room. lost is
-// the directive of that connection. Report returns where the room lives now.
+// Report returns where a room lives now. Call it when a client or a node reports that it has lost the
+// connection to the room's host. lost is the directive of that connection.
 //
-// A report alone does not move the room. If the room still lives on that node, the agent checks the node
-// itself, at most once a second no matter how many callers report it. If its process is gone, Report waits
-// until that is confirmed, for at most a second, and the room gets a new home as with Resolve. Of any number
-// of reports, on any nodes, only one moves the room. If the node is alive, or its end is not confirmed,
-// Report returns the present home, and the caller has to ask again later.
+// A report alone does not move the room. If the room is still pinned to the reported node, the agent checks
+// that node, at most once per second no matter how many callers report it. If the node's process has ended,
+// Report waits at most a second until the failure is confirmed, and then resolves the room to a new node. If
+// many callers on any nodes report the same node, the room only moves once. If the node is alive, or its
+// failure is not confirmed, Report returns the current node, and the caller must ask again later.
 //
-// It takes one round trip to the store, and those of Resolve if the node is dead. It fails with ErrNoPin if
-// the room has no pin, and with the errors of Lookup and Resolve.
+// Report takes one round trip to the store, plus the round trips of Resolve if the node is dead. Report fails
+// with ErrNoPin if the room has no pin, and with the errors of Lookup and Resolve.
 func (r *Resolver) Report(ctx context.Context, lost reconnect.Directive) (Assignment, error) {
 	a, err := r.Lookup(ctx, lost.Room)
 	if err != nil || a.Source == Degraded {
@@ -37,17 +37,17 @@ func (r *Resolver) Report(ctx context.Context, lost reconnect.Directive) (Assign
 	return r.Resolve(ctx, lost.Room, Demand{})
 }
 
-// names reports whether a directive may be for the node of an assignment. It ignores the epoch, because the
-// epoch of a pin grows when the pin is restored. A directive without a node comes from a client that does not
-// know the node.
+// names reports whether a directive may be for the node of an assignment. If the directive has a node, names
+// ignores its epoch, because the epoch of a pin grows when the pin is restored. A directive without a node
+// comes from a client that does not know the node.
 func names(d reconnect.Directive, a Assignment) bool {
 	return d.To == a.Node || d.To == "" && (d.Epoch == 0 || d.Epoch >= a.Epoch)
 }
 
-// lookEvery is how often reports can make the agent check a node.
+// lookEvery is the minimum time between two checks of the same node.
 const lookEvery = time.Second
 
-// looks has the latest checks of nodes.
+// looks contains the recent checks of nodes.
 type looks struct {
 	ended func(context.Context, lease.Incarnation) bool // Agent.Ended
 
@@ -55,19 +55,20 @@ type looks struct {
 	of map[lease.Incarnation]*look
 }
 
-// look is a check of a node. All reports during the check, and soon after it, share it.
+// look is a check of a node. All reports during the check, and until lookEvery after its start, share the
+// result.
 type look struct {
 	began time.Time
 	done  chan struct{}
 }
 
-// at checks a node unless that was done recently. It returns when the check is done or ctx ends.
+// at checks a node, or waits for a recent check of it. at returns when the check is done or ctx ends.
 func (l *looks) at(ctx context.Context, node lease.Incarnation) {
 	this, first := l.join(node, time.Now())
 	if first {
 		go func() {
 			defer close(this.done)
-			l.ended(context.WithoutCancel(ctx), node) // because others wait for it, too
+			l.ended(context.WithoutCancel(ctx), node) // the check continues after ctx, because other callers wait for it, too
 		}()
 	}
 	select {
@@ -76,7 +77,7 @@ func (l *looks) at(ctx context.Context, node lease.Incarnation) {
 	}
 }
 
-// join returns the latest check of a node, and whether it begins now.
+// join returns the latest check of a node. first reports whether the caller must run the check.
 func (l *looks) join(node lease.Incarnation, now time.Time) (_ *look, first bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -96,7 +97,7 @@ func (l *looks) join(node lease.Incarnation, now time.Time) (_ *look, first bool
 	return this, true
 }
 
-// wait returns when no check is running.
+// wait waits for all running checks.
 func (l *looks) wait() {
 	l.mu.Lock()
 	all := slices.Collect(maps.Values(l.of))

@@ -13,17 +13,18 @@ import (
 // that node has headroom for the demand, or else to the least loaded node with headroom. All concurrent
 // callers, on any node, get the same answer.
 //
-// It takes no round trip to the store if the pin is cached, and otherwise one. It takes a second one if a pin
-// that was known here is gone, and up to three more if the pin names a node that has just died. If the store
-// does not answer within Config.Budget, the assignment is Degraded: the last known node, or the node of the
-// hash.
+// Resolve takes no round trip to the store if the pin is cached, and otherwise one. Resolve takes a second
+// round trip if a pin that was known here is gone, and up to three more if the pin names a node that has just
+// died. If the store does not answer within Config.Budget, the assignment is Degraded, with the last known
+// node or the owner of the room's partition.
 //
-// A call for a room that is not cached needs a goroutine for the time of the round trip, unless ctx cannot end,
-// as with context.WithoutCancel. Resolve returns within the budget in any case.
+// If the room is not cached, Resolve starts a goroutine for the round trip. If ctx can never be cancelled, as
+// with context.WithoutCancel, it needs no goroutine. In both cases Resolve returns within the budget.
 //
-// It fails with ErrName, ErrDemand, ErrRequire, ErrNoCapacity, ErrChanged (after several concurrent changes),
-// ErrSettings, ErrClosed, ErrFenced, the errors of Agent.Place, or ctx.Err() if ctx ends before the budget is
-// used up. With Config.StrictCeiling, it also fails with ErrStore for a new room while the store does not answer.
+// Resolve fails with ErrName, ErrDemand, ErrRequire, ErrNoCapacity, ErrChanged (after several concurrent
+// changes), ErrSettings, ErrClosed, ErrFenced, the errors of Agent.Place, or ctx.Err() if ctx ends before the
+// budget is used up. With Config.StrictCeiling, Resolve also fails with ErrStore for a new room while the
+// store does not answer.
 func (r *Resolver) Resolve(ctx context.Context, room string, d Demand) (Assignment, error) {
 	ctx, end := r.trace(ctx, "resolve", room)
 	if end == nil {
@@ -58,7 +59,7 @@ func (r *Resolver) resolve(ctx context.Context, room string, d Demand) (Assignme
 	return got.Assignment, err
 }
 
-// cached returns the room's assignment from the pin cache, if the cache has a fresh pin to a live node.
+// cached returns the room's assignment from the pin cache if the cached pin is fresh and names a live node.
 func (r *Resolver) cached(room string) (Assignment, bool) {
 	e := r.cache.Get(room)
 	if e == nil || !r.cache.IsFresh(e) || r.work.closed.Load() { // the store does not notify after Close

@@ -22,11 +22,11 @@ import (
 	"github.com/roost-cluster/roost/placement"
 )
 
-// Resolver knows where rooms live, keeps the pins of the rooms that are hosted here, and gives the rooms of
-// dead nodes a new home. All methods are safe for concurrent use.
+// Resolver finds the nodes of rooms, maintains the pins of the rooms that this node hosts, and moves the
+// rooms of dead nodes to new nodes. All methods are safe for concurrent use.
 //
-// A Resolver has no lock of its own. Parts that need a lock have one, and call no other part and no user's
-// callback while they hold it.
+// A Resolver has no lock. Some of its parts have their own lock. While a part holds its lock, it calls
+// neither another part nor a user's callback.
 type Resolver struct {
 	agent    agent
 	cfg      Config
@@ -41,8 +41,8 @@ type Resolver struct {
 	met      met
 	hosts    hostTable
 	shared   struct { // shared by concurrent callers
-		resolve, host flights // Host must not be answered from the cache
-		again         flights // another try of Host, which has less time
+		resolve, host flights // separate flights, because Host must not use a cached pin
+		again         flights // second attempts of Host, which have less time
 		looks         looks
 	}
 	feeds struct {
@@ -53,14 +53,14 @@ type Resolver struct {
 	counts counters
 }
 
-// agent has the methods of *cluster.Agent that decisions need.
+// agent contains the methods of *cluster.Agent that placement decisions use.
 type agent interface {
 	Snapshot() *cluster.Snapshot
 	Place(key string) (*cluster.Member, error)
 	Live() bool
 }
 
-// work is what the two goroutines have to do, and their life cycle.
+// work contains the pending work of the keeper and failover goroutines, and what Close needs to stop them.
 type work struct {
 	rooms      worklist[string]              // rooms whose pins may have changed
 	all        atomic.Bool                   // any pin may have changed
@@ -72,28 +72,29 @@ type work struct {
 	stop        context.CancelFunc
 	unnotify    func() // stops the calls of changed
 	unregister  func() // stops the agent's Leave from calling Close
-	endLog      func() // writes the last lines and waits for them
+	endLog      func() // flushes the log
 	closed      atomic.Bool
 	close       sync.Once
 	closeErr    error // of Close
 	wait        sync.WaitGroup
 }
 
-// Start returns a running Resolver for a store that all nodes share. It does not wait for the agent, and
-// waits for the store for at most Config.Budget. The agent's Leave closes the Resolver at the right moment,
-// so don't close it before.
+// Start returns a running Resolver for a store that all nodes share. Start does not wait for the agent, and
+// waits at most Config.Budget for the store. The agent's Leave closes the Resolver at the right moment, so
+// don't close the Resolver before you call Leave.
 //
-// With Config.ReportLoad, it fails with cluster.ErrLoadComputed if another Resolver of this agent reports the
-// load.
+// With Config.ReportLoad, Start fails with cluster.ErrLoadComputed if another Resolver of this agent already
+// reports the load.
 //
-// It fails with ErrSettings if other nodes of the cluster have another number of partitions, another
-// Config.Cost, or a store with another prefix, or if another cluster uses the keys of this store. Two
-// clusters that share a Redis need different prefixes.
+// Start fails with ErrSettings if other nodes of the cluster use another number of partitions, another
+// Config.Cost, or another key prefix in the store. Start also fails with ErrSettings if another cluster uses
+// the same keys in this store. Two clusters that share a Redis need different prefixes.
 //
-// If the store does not answer, the node compares settings later. If they differ then, all calls that need
-// the store fail with ErrSettings, this node fails over no rooms, and the others place no rooms here. Rooms
-// that are hosted here stay. The same happens after a lease's TTL if the others gossip with a key that this
-// node does not accept, because it then belongs to another cluster with the same name.
+// If the store does not answer, Start succeeds and the node compares its settings later. If the settings
+// differ then, all calls that need the store fail with ErrSettings, this node does not fail over any rooms,
+// and the other nodes place no rooms here. Rooms that are hosted here stay. The same happens after a lease's
+// TTL if the other nodes use a gossip key that this node does not accept, because this node then belongs to
+// another cluster with the same name.
 func Start(agent *cluster.Agent, store pinstore.Store, cfg Config) (*Resolver, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
@@ -130,7 +131,7 @@ func Start(agent *cluster.Agent, store pinstore.Store, cfg Config) (*Resolver, e
 	return r, nil
 }
 
-// newResolver returns a resolver that does nothing by itself.
+// newResolver returns a Resolver without starting its goroutines.
 func newResolver(agent agent, ttl time.Duration, store pinstore.Store, cfg Config) *Resolver {
 	var unasked func(context.Context, error)
 	if cfg.Tracer != nil {
@@ -155,10 +156,11 @@ func newResolver(agent agent, ttl time.Duration, store pinstore.Store, cfg Confi
 	return r
 }
 
-// Close ends the resolver and all hostings, and removes this node's heartbeat from the store. The agent's
-// Leave calls it right before other nodes learn that this one has left, so they take its rooms at once. Call
-// it yourself only if the agent keeps running, or has ended without Leave. While the agent is a member, its
-// rooms stay pinned to this node. Close waits until everything has ended, and may be called again.
+// Close stops the Resolver, ends all hostings, and removes this node's heartbeat from the store. The agent's
+// Leave calls Close right before other nodes learn that this node has left, so they take its rooms at once.
+// Call Close yourself only if the agent keeps running, or has stopped without Leave. While the agent is a
+// member, its rooms stay pinned to this node. Close waits until all goroutines have stopped. It is safe to
+// call Close more than once.
 func (r *Resolver) Close() error {
 	r.work.close.Do(func() {
 		r.work.closed.Store(true)
@@ -186,8 +188,8 @@ func (r *Resolver) Close() error {
 	return r.work.closeErr
 }
 
-// changed is called by the store when another user has changed a room's pin. With "", any pin may have
-// changed.
+// changed is the callback for the store's notifications. The store calls it when another client has changed a
+// room's pin. If room is "", any pin may have changed.
 func (r *Resolver) changed(room string) {
 	if room == "" {
 		r.storeAway(true)
@@ -198,8 +200,8 @@ func (r *Resolver) changed(room string) {
 	}
 }
 
-// storeAway is called after the store was away. Any pin may have changed. lost says that the store may also
-// have lost data.
+// storeAway is called after the store was unreachable, because any pin may have changed. lost reports whether
+// the store may also have lost data.
 func (r *Resolver) storeAway(lost bool) {
 	r.liveness.StoreAway(lost, time.Now())
 	r.cache.InvalidateAll()
@@ -210,7 +212,7 @@ func (r *Resolver) storeAway(lost bool) {
 // self returns this node's incarnation.
 func (r *Resolver) self() lease.Incarnation { return incarnationOf(r.agent.Snapshot().Self) }
 
-// living returns this node's incarnation, or none if it must not send a heartbeat.
+// living returns this node's incarnation, or the zero Incarnation if this node must not send a heartbeat.
 func (r *Resolver) living() lease.Incarnation {
 	if r.agent.Live() && !r.work.closed.Load() {
 		return r.self()
@@ -236,10 +238,10 @@ type Stats struct {
 	Degraded    uint64 `json:"degraded"`
 	Unplaced    uint64 `json:"unplaced"`     // first joins that Config.StrictCeiling refused
 	FailedOver  uint64 `json:"failed_over"`  // rooms of dead nodes that this instance failed over
-	Conflicts   uint64 `json:"conflicts"`    // rooms hosted on two nodes that this node gave up
+	Conflicts   uint64 `json:"conflicts"`    // rooms that two nodes hosted and that this node lost
 	StoreErrors uint64 `json:"store_errors"` // calls of the store that failed or that the breaker rejected
 	Repinned    uint64 `json:"repinned"`     // pins of hosted rooms that were restored after the store lost them
-	Requests    uint64 `json:"requests"`     // calls of Host, because a participant has arrived here
+	Requests    uint64 `json:"requests"`     // calls of Host
 	Misrouted   uint64 `json:"misrouted"`    // calls of Host for a room that lives elsewhere
 	Relays      uint64 `json:"relays"`       // calls of Relays
 
@@ -253,41 +255,43 @@ type Stats struct {
 	Known      int64 `json:"known"`       // rooms in the pin cache now
 	StoreDoubt bool  `json:"store_doubt"` // the store does not answer
 
-	// Store is where the store is, without passwords, if it has a String method.
+	// Store is the address of the store, without passwords. Store is empty if the store has no String method.
 	Store string `json:"store,omitempty"`
 
-	// StoreProblem is why the store does not answer: not within Config.Budget, or an error of the store's
-	// client. It is empty if the store answers.
+	// StoreProblem is why the store does not answer: a timeout after Config.Budget, or an error of the
+	// store's client. StoreProblem is empty if the store answers.
 	StoreProblem string `json:"store_problem,omitempty"`
 
-	// StoreUnnotified is why the store does not notify this node of changes at once, if it has a Notified method.
-	// Then lookups ask the store again after a second, and a host may need 5 s to see that its room has moved.
+	// StoreUnnotified is why the store does not notify this node of changes at once. While it is set, cached
+	// pins expire after a second, and a host may need 5 s to detect that its room has moved. StoreUnnotified
+	// is always empty for a store without a Notified method.
 	StoreUnnotified string `json:"store_unnotified,omitempty"`
 
-	// StoreRoundTrip is how long the store takes to answer a heartbeat: the shortest time of the latest three
-	// heartbeats, 0 before the third. If it is above a third of StoreBudget, which is Config.Budget, joins may be
-	// Degraded although the store answers.
+	// StoreRoundTrip is how long the store takes to answer a heartbeat. StoreRoundTrip is the shortest time
+	// of the latest three heartbeats, and 0 before the third. StoreBudget is Config.Budget. If StoreRoundTrip
+	// is above a third of StoreBudget, joins may be Degraded although the store answers.
 	StoreRoundTrip time.Duration `json:"store_round_trip_ns"`
 	StoreBudget    time.Duration `json:"store_budget_ns"`
 
-	// CutOff has the nodes, sorted by id, that have sent heartbeats to the store for longer than a lease's
-	// TTL while gossip did not reach them, because the network is split or the nodes never joined each other.
-	// It only includes nodes whose rooms this node has come across. Their rooms stay, but have no address
-	// here if this node has never met the other one.
+	// CutOff lists the nodes, sorted by id, that have sent heartbeats to the store for longer than a lease's
+	// TTL while gossip did not reach them. Either the network is partitioned or the nodes have never joined
+	// each other. CutOff only includes a node if this node has found a room that is pinned to it. The rooms
+	// of such a node stay there. If this node has never met the other node, it does not know its address.
 	CutOff []lease.NodeID `json:"cut_off,omitempty"`
 
-	// Silent has the live members, sorted by id, that have sent no heartbeats to this store for a lease's TTL
-	// and at least 10 s, although they have a capacity or have sent heartbeats before. They use another store
-	// or none, or do not reach it. They get no new rooms from this node, but rooms that are pinned to them
-	// stay.
+	// Silent lists the live members, sorted by id, that have sent no heartbeats to this store for a lease's
+	// TTL and at least 10 s, although they have a capacity or have sent heartbeats before. A silent member
+	// uses another store, uses no store, or does not reach its store. While other nodes can take new rooms,
+	// this node places none on a silent member, but rooms that are pinned to a silent member stay there.
 	Silent []lease.NodeID `json:"silent,omitempty"`
 
-	// Refused is the ErrSettings because of which this node places no rooms. It is empty if there is none.
+	// Refused is the text of the ErrSettings that prevents this node from placing rooms. Refused is empty if
+	// the settings agree.
 	Refused string `json:"refused,omitempty"`
 
-	// StoreWithin has the number of calls of the store that took at most a duration, by duration. Asked
-	// counts the calls of Resolve that the pin cache did not answer, with the sum of their times, and how
-	// many took at most a duration.
+	// StoreWithin maps each histogram bound to the number of store calls that took at most that long. Asked
+	// counts the calls of Resolve that the pin cache did not answer. AskedTime is the sum of their times, and
+	// AskedWithin is their histogram.
 	StoreWithin map[time.Duration]uint64 `json:"-"`
 	Asked       uint64                   `json:"-"`
 	AskedTime   time.Duration            `json:"-"`
@@ -296,7 +300,7 @@ type Stats struct {
 	Evacuation *Evacuation `json:"-"` // the evacuation in progress or the latest one; nil: there was none
 }
 
-// Evacuation is the progress of package evacuate in moving all rooms away from this node.
+// Evacuation describes the progress of package evacuate, which moves all rooms away from this node.
 type Evacuation struct {
 	Left   int    `json:"left"`            // rooms that live on this node
 	Moved  int    `json:"moved"`           // rooms that moved to other nodes
@@ -307,8 +311,8 @@ type Evacuation struct {
 	Error  string `json:"error,omitempty"` // for people
 }
 
-// Evacuating is for package evacuate. It begins an evacuation in Stats, and returns a function that shows the
-// progress there until the next evacuation begins.
+// Evacuating is for package evacuate. Evacuating starts a new Evacuation in Stats, and returns a function
+// that updates the Evacuation until the next one starts.
 func (r *Resolver) Evacuating() (show func(Evacuation)) {
 	at := &r.counts.evacuation
 	last := new(Evacuation)
@@ -369,9 +373,9 @@ func (r *Resolver) Stats() Stats {
 	return s
 }
 
-// worklist is a set of things to do, with a channel that wakes the goroutine that does them.
+// worklist is a set of pending items, with a channel that wakes the goroutine that processes them.
 type worklist[K comparable] struct {
-	wake chan struct{} // holds a token while there may be something to do
+	wake chan struct{} // contains a token while there may be items
 
 	mu    sync.Mutex
 	items map[K]struct{}
@@ -398,7 +402,7 @@ func (w *worklist[K]) signal() {
 	}
 }
 
-// take removes and returns at most limit items. If more are left, it signals again.
+// take removes and returns at most limit items. If more items remain, take signals again.
 func (w *worklist[K]) take(limit int) []K {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -16,9 +16,9 @@ import (
 	"github.com/roost-cluster/roost/placement"
 )
 
-// Lookup returns where a room lives. Unlike Resolve, it does not pin a room without a pin, but fails with
-// ErrNoPin. If the store does not answer, it returns the last known node as Degraded, or fails with ErrStore
-// if there is none.
+// Lookup returns where a room lives. Unlike Resolve, Lookup never pins a room. If the room has no pin, it
+// fails with ErrNoPin. If the store does not answer, Lookup returns the last known node as Degraded, or fails
+// with ErrStore if no node is known.
 func (r *Resolver) Lookup(ctx context.Context, room string) (Assignment, error) {
 	if err := CheckName(room); err != nil {
 		return Assignment{}, err
@@ -37,7 +37,7 @@ func (r *Resolver) Lookup(ctx context.Context, room string) (Assignment, error) 
 	case pin == (pinstore.Pin{}):
 		return Assignment{}, fmt.Errorf("%w: %q", ErrNoPin, room)
 	}
-	if known := r.cache.Known(room); pin.Epoch < known.Epoch { // the store has gone back to an older copy of its data
+	if known := r.cache.Known(room); pin.Epoch < known.Epoch { // the store has reverted to an older copy of its data
 		pin = known
 	}
 	if liveness.Live(s, pin.Incarnation) == nil {
@@ -73,7 +73,7 @@ func (r *Resolver) pinOf(ctx context.Context, room string) (pinstore.Pin, *clust
 	return pin, s, err
 }
 
-// Candidate is a node that a Resolver considers for a room.
+// Candidate describes a node that a Resolver considers for a room.
 type Candidate struct {
 	Member     *cluster.Member
 	Reserved   int64  // units of rooms that the node's load does not show yet
@@ -90,8 +90,8 @@ type Explanation struct {
 	Candidates []Candidate // every live member, best for the room's partition first
 }
 
-// Explain returns where a room lives, or where Resolve would pin it now, and for every candidate why it was
-// taken or not. It changes nothing.
+// Explain returns where a room lives, or where Resolve would pin it now, and why each candidate was chosen or
+// not. Explain does not change anything.
 func (r *Resolver) Explain(ctx context.Context, room string, d Demand) (Explanation, error) {
 	if err := check(room, d); err != nil {
 		return Explanation{}, err
@@ -128,8 +128,9 @@ func (r *Resolver) Explain(ctx context.Context, room string, d Demand) (Explanat
 // Relays returns the n best nodes for a room, except the node where it lives. A relay serves a part of the
 // participants of a room that is too large for one node: the room's node sends each stream once to each
 // relay, and the relay forwards it. d is the demand of one relay. Nodes with headroom for the demand come
-// first, each group in the order of Owners. Relays returns fewer nodes if the cluster has fewer. It pins
-// nothing. For relays that are rooms themselves, use ResolveApart.
+// first, and all other nodes follow. Both groups are sorted in the order of Owners. Relays returns fewer than
+// n nodes if the cluster has too few. Relays does not pin any room. For relays that are rooms themselves, use
+// ResolveApart.
 func (r *Resolver) Relays(ctx context.Context, room string, d Demand, n int) ([]*cluster.Member, error) {
 	r.counts.relays.Add(1)
 	e, err := r.Explain(ctx, room, d)
@@ -151,14 +152,16 @@ func (r *Resolver) Relays(ctx context.Context, room string, d Demand, n int) ([]
 	return all[:min(max(0, n), len(all))], nil
 }
 
-// ResolveApart is Resolve for a room that should be on another node than the given other rooms. It is for
-// relays that are rooms themselves. Such a relay counts towards its node's load, moves when the node drains,
-// and gets another node when the node dies. The server that hosts it pulls the streams of the large room.
+// ResolveApart is Resolve for a room that should be on another node than the given other rooms. ResolveApart
+// is for relays that are rooms themselves. Such a relay counts towards its node's load, moves when the node
+// drains, and gets another node when the node dies. The server that hosts it pulls the streams of the large
+// room.
 //
-// If one of the others is on the room's node, the room moves to the best node that has none of them, or stays
-// if no node can take it. Of any number of callers, only one moves it. If rooms move later, call ResolveApart
-// again to keep them apart. It takes the round trips of Resolve, one for each of the others that is not in
-// the pin cache, and those of MoveFrom.
+// If one of the other rooms is on the room's node, the room moves to the best node that has none of the other
+// rooms. If no such node can take the room, it stays. If several callers call ResolveApart at once, only one
+// of them moves the room. If rooms move later, call ResolveApart again to keep them apart. ResolveApart takes
+// the round trips of Resolve, one round trip for each other room that is not in the pin cache, and, if the
+// room moves, the round trips of MoveFrom.
 func (r *Resolver) ResolveApart(ctx context.Context, room string, d Demand, others ...string) (Assignment, error) {
 	a, err := r.Resolve(ctx, room, d)
 	if err != nil || a.Source == Degraded {
@@ -187,8 +190,8 @@ func (r *Resolver) ResolveApart(ctx context.Context, room string, d Demand, othe
 }
 
 // Rooms returns at most limit rooms that are pinned to a node, or to any node if node is empty, in no
-// particular order. It is expensive, because it queries the store for every partition. Use it for people and
-// tools only.
+// particular order. Rooms is expensive, because it queries the store for every partition. Call Rooms only for
+// operators and tools.
 func (r *Resolver) Rooms(ctx context.Context, node lease.NodeID, limit int) ([]pinstore.Entry, error) {
 	s := r.agent.Snapshot()
 	if s.Table == nil {
@@ -203,10 +206,10 @@ func (r *Resolver) Rooms(ctx context.Context, node lease.NodeID, limit int) ([]p
 	}, limit)
 }
 
-// Move moves a room to another node, and its host loses it. Demand.Require and the Selector do not restrict
-// Move. It fails with ErrChanged if another instance moves the room at the same time, with ErrNoPin, with
-// ErrNotLive if the node takes no rooms, with ErrNoCapacity if the room would exceed the hard ceiling, or
-// with ErrStore. After ErrStore, the room may or may not have moved.
+// Move moves a room to another node, and the room's host loses it. Demand.Require and Config.Selector do not
+// restrict Move. Move fails with ErrNoPin, with ErrNotLive if the node takes no rooms, with ErrNoCapacity if
+// the room would exceed the hard ceiling, or with ErrChanged if another instance moves the room at the same
+// time. After ErrStore, the room may or may not have moved.
 func (r *Resolver) Move(ctx context.Context, room string, to lease.NodeID) (Assignment, error) {
 	pin, s, err := r.pinOf(ctx, room)
 	if err != nil {
@@ -233,16 +236,16 @@ func (r *Resolver) Move(ctx context.Context, room string, to lease.NodeID) (Assi
 	return moved, err
 }
 
-// MoveFrom moves a room away from a node if the room still lives there with this epoch, or with any epoch if
-// it is 0. It chooses the new node like Resolve, and the host loses the room. So if many callers on any nodes
-// want to move a room, it only moves once, and all others get its new node. It takes two round trips, and
-// fails with ErrNoPin, ErrRequire, ErrNoCapacity, ErrChanged or ErrStore. After ErrStore, the room may or may
-// not have moved.
+// MoveFrom moves a room away from a node if the room still lives there with the given epoch, or with any
+// epoch if epoch is 0. MoveFrom chooses the new node like Resolve, and the host loses the room. If many
+// callers on any nodes try to move the same room, it only moves once, and all callers get its new node.
+// MoveFrom takes two round trips, and fails with ErrNoPin, ErrRequire, ErrNoCapacity, ErrChanged or ErrStore.
+// After ErrStore, the room may or may not have moved.
 func (r *Resolver) MoveFrom(ctx context.Context, room string, from lease.Incarnation, epoch uint64) (Assignment, error) {
 	return r.moveFrom(ctx, room, from, epoch, []lease.NodeID{from.Node})
 }
 
-// moveFrom is MoveFrom that also avoids the nodes in leaves.
+// moveFrom is like MoveFrom, but the new node is none of leaves.
 func (r *Resolver) moveFrom(
 	ctx context.Context,
 	room string,
@@ -273,8 +276,8 @@ func (r *Resolver) moveFrom(
 	return moved, err
 }
 
-// move replaces the pin of a room with a pin that names the node, if the pin has not changed. If it has
-// changed, move returns the present pin.
+// move replaces the pin of a room with a pin that names the node, if the pin has not changed. If the pin has
+// changed, move returns the current pin.
 func (r *Resolver) move(
 	ctx context.Context,
 	s *cluster.Snapshot,
@@ -305,9 +308,9 @@ func (r *Resolver) move(
 	return moved, pinstore.Pin{}, nil
 }
 
-// Release ends a room, no matter where it lives. Its pin is void from now on, and its host loses it with
-// ErrReleased, unless the host cannot reach the store for five minutes. It fails with ErrNoPin, ErrChanged or
-// ErrStore.
+// Release ends a room, no matter where it lives. The room's pin becomes void, and its host loses the room
+// with ErrReleased. Only a host that cannot reach the store for five minutes keeps the room. Release fails
+// with ErrNoPin, ErrChanged or ErrStore.
 func (r *Resolver) Release(ctx context.Context, room string) error {
 	if h := r.hosts.get(room); h != nil {
 		return h.Release(ctx)
@@ -316,15 +319,15 @@ func (r *Resolver) Release(ctx context.Context, room string) error {
 	if err != nil {
 		return err
 	}
-	// A deleted pin would look like a lost one, and the host would restore it, so a mark replaces the pin. A
-	// host that misses the notification reads the pin at most 150 s after its last answer.
+	// Replace the pin with a mark instead of deleting it. The host would take a deleted pin for a lost pin
+	// and restore it. A host that misses the notification reads the pin at most 150 s after its last answer.
 	const stands = 5 * time.Minute
 	op := pinstore.Op{Partition: placement.Of(room, s.Table.Partitions()), Room: room, If: pin}
 	op.Set, op.TTL = pinstore.Pin{Incarnation: lease.Incarnation{Node: pin.Node}}, stands
 	ctx, cancel := r.store.Bounded(ctx)
 	defer cancel()
 	res := r.swap(ctx, s, op, "")
-	r.recheck(room, res.Err != nil) // the room may be hosted here by now
+	r.recheck(room, res.Err != nil) // this node may host the room by now
 	if res.Err == nil && !res.Done {
 		return fmt.Errorf("%w: %q", ErrChanged, room)
 	}

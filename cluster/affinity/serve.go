@@ -7,16 +7,18 @@ import (
 	"github.com/roost-cluster/roost/cluster/affinity/internal/capacity"
 )
 
-// linger is how long a room without participants keeps its node, in case a participant returns.
+// linger is how long a room without participants stays hosted, in case a participant returns.
 const linger = 10 * time.Second
 
 // Serve runs f for a participant of a room, on the node that hosts the room, like Agent.RunOwned does for
-// partitions. It hosts the room, uses the number of running calls as the room's size, and releases the room
-// 10 s after the last one. If you use Serve for a room, don't call Touch or Release yourself.
+// partitions. Serve hosts the room, uses the number of running Serve calls as the room's size, and releases
+// the room 10 s after the last call has returned. If you use Serve for a room, don't call Touch or Release
+// yourself.
 //
-// The context of f ends when ctx is done or the room is lost. In the second case, its cause is why the room
-// was lost. Serve waits for f. It returns the error of Host, or why the room was lost, such as a
-// *NotOwnerError with the node to send the participant to, or the error of f.
+// The context of f is cancelled when ctx is done or this node loses the room. If the room is lost,
+// context.Cause returns the reason. Serve always waits for f. Serve returns the error of Host if Host fails.
+// If the room was lost, it returns the reason, such as a *NotOwnerError that names the node to send the
+// participant to. Otherwise it returns the error of f.
 func (r *Resolver) Serve(ctx context.Context, room string, d Demand, f func(context.Context, *Hosting) error) error {
 	h, err := r.enter(ctx, room, d)
 	if err != nil {
@@ -44,8 +46,7 @@ func (r *Resolver) Serve(ctx context.Context, room string, d Demand, f func(cont
 	return err
 }
 
-// enter hosts the room and counts a participant. If the hosting ends in between, enter hosts the room again,
-// unless it lives elsewhere.
+// enter hosts the room and counts a participant. If the hosting ends in between, enter calls Host again.
 func (r *Resolver) enter(ctx context.Context, room string, d Demand) (*Hosting, error) {
 	for {
 		h, err := r.Host(ctx, room, d)
@@ -58,7 +59,7 @@ func (r *Resolver) enter(ctx context.Context, room string, d Demand) (*Hosting, 
 	}
 }
 
-// arrive counts a participant, unless the hosting has ended.
+// arrive counts a participant. arrive returns false if the hosting has ended.
 func (h *Hosting) arrive() bool {
 	h.r.hosts.mu.Lock()
 	defer h.r.hosts.mu.Unlock()
@@ -69,14 +70,14 @@ func (h *Hosting) arrive() bool {
 	served := h.served
 	h.touch(func(n capacity.Need) capacity.Need {
 		if served > n.Size() {
-			return n.Counted(served) // otherwise the demand expects more participants
+			return n.Counted(served) // else the demand already expects more participants
 		}
 		return n
 	})
 	return true
 }
 
-// depart is the inverse of arrive. After the last participant, releaseIdle releases the room.
+// depart is the inverse of arrive. After the last participant has left, it schedules releaseIdle.
 func (h *Hosting) depart() {
 	h.r.hosts.mu.Lock()
 	defer h.r.hosts.mu.Unlock()
@@ -89,8 +90,8 @@ func (h *Hosting) depart() {
 	}
 }
 
-// releaseIdle releases the room unless a participant has returned. It waits longer after a Host, which may be
-// for a participant who is about to arrive.
+// releaseIdle releases the room unless a participant has returned. releaseIdle waits longer if Host was
+// called recently, because another participant may be about to arrive.
 func (h *Hosting) releaseIdle() {
 	pin, ok, rest := h.r.hosts.releaseIdle(h, linger, time.Now())
 	if rest > 0 {

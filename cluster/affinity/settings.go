@@ -9,7 +9,7 @@ import (
 	"github.com/roost-cluster/roost/lease"
 )
 
-// settingsOf returns the settings that all nodes must share. The store adds its own.
+// settingsOf returns the settings that must be equal on all nodes. The store adds its own settings.
 func settingsOf(node cluster.Config, cfg Config) pinstore.Settings {
 	s := pinstore.Settings{Cluster: node.Cluster, Values: []pinstore.Setting{{Name: "partitions", Value: strconv.Itoa(node.Partitions)}}}
 	if !cfg.AnyCost {
@@ -18,7 +18,8 @@ func settingsOf(node cluster.Config, cfg Config) pinstore.Settings {
 	return s
 }
 
-// agree compares the settings of this node, as self, with those of the other nodes.
+// agree compares this node's settings with the settings of the other nodes. self is the incarnation for which
+// the store records them.
 func (r *Resolver) agree(self lease.Incarnation) error {
 	ctx, cancel := r.store.Bounded(context.Background())
 	defer cancel()

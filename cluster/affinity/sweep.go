@@ -21,16 +21,16 @@ import (
 
 const (
 	sweepAtOnce = 64          // partitions in one query of the index
-	sweepApart  = 256         // partitions that are swept separately at a time
-	sweepRooms  = 4096        // rooms in these at a time, plus twice the rooms without a home
-	sweepRetry  = time.Second // doubled after each failure up to
+	sweepApart  = 256         // maximum number of partitions that are swept separately at the same time
+	sweepRooms  = 4096        // rooms in one query of the index, plus twice the rooms without a new node
+	sweepRetry  = time.Second // doubled after each failure up to sweepRest
 	sweepRest   = 30 * time.Second
 )
 
-// failOver is the goroutine that gives the rooms of dead nodes new homes, by partition. The owner of a
-// partition sweeps it when it acquires the partition and when a node is gone. The work only depends on the
-// store and the live set, so nothing is lost if the sweeping node dies, too, because the next owner starts
-// over.
+// failOver is the goroutine that moves the rooms of dead nodes to new nodes, by partition. The owner of a
+// partition sweeps the partition after acquiring it and whenever a node has died or left. A sweep only
+// depends on the store and the set of live nodes. So if the sweeping node dies, too, the next owner of the
+// partition starts over and nothing is lost.
 func (r *Resolver) failOver(ctx context.Context) {
 	todo := &r.work.partitions
 	pause := sweepRetry
@@ -57,7 +57,7 @@ func (r *Resolver) failOver(ctx context.Context) {
 			continue
 		}
 		if r.liveness.Reclaiming(time.Now()) {
-			pause = sweepRetry // the hosts will soon have restored their pins
+			pause = sweepRetry // hosts will restore their pins soon
 		}
 		retry.Reset(jittered(pause))
 		pause = min(2*pause, sweepRest)
@@ -70,9 +70,9 @@ func union(a, b []placement.Partition) []placement.Partition {
 	return slices.Compact(all)
 }
 
-// sweep fails over the rooms of dead nodes in some partitions, and returns the partitions in which that
-// failed. It does not log failures of the first TTL, because if the store does not answer at all, the
-// heartbeats notice that within a TTL and log a single line.
+// sweep fails over the rooms of dead nodes in some partitions, and returns the partitions that need another
+// sweep. sweep only logs a failure if warn is set. The caller sets warn after a TTL of failures, because if
+// the store does not answer at all, the keeper's heartbeats detect and log that within a TTL.
 func (r *Resolver) sweep(ctx context.Context, partitions []placement.Partition, warn bool) (failed []placement.Partition) {
 	w := newSweep(r, make(map[lease.Incarnation]bool))
 	since := time.Now()
@@ -101,12 +101,12 @@ func (r *Resolver) sweep(ctx context.Context, partitions []placement.Partition, 
 	return failed
 }
 
-// sweep is one sweep of some partitions.
+// sweep is the state of one sweep of some partitions.
 type sweep struct {
 	*Resolver
-	skip       map[lease.Incarnation]bool // alive in the store
+	skip       map[lease.Incarnation]bool // incarnations that may be alive, according to the store
 	failedOver int
-	homeless   map[string]bool // rooms that got no home
+	homeless   map[string]bool // rooms without a new node
 	err        error           // the latest error
 	counting   time.Duration   // spent on the Counter
 }
@@ -115,21 +115,21 @@ func newSweep(r *Resolver, skip map[lease.Incarnation]bool) sweep {
 	return sweep{Resolver: r, skip: skip, homeless: make(map[string]bool)}
 }
 
-// chunk fails over all rooms of dead nodes in some partitions. It reports whether all have a home, and
-// whether the store may have failed for only some of the partitions.
+// chunk fails over all rooms of dead nodes in some partitions. ok reports whether all of these rooms have a
+// new node. problem reports whether the store may have failed for only some of the partitions.
 func (w *sweep) chunk(ctx context.Context, partitions []placement.Partition) (ok, problem bool) {
 	before := maps.Clone(w.homeless)
 	ok = w.run(ctx, partitions)
 	problem = !ok && errors.Is(w.err, pinstore.ErrStore) && !w.store.Away() && len(partitions) > 1
 	if problem {
-		w.homeless = before // they are counted again
+		w.homeless = before // apart counts these rooms again
 	}
 	return ok, problem
 }
 
-// apart fails over the rooms of each partition with separate calls, and returns the partitions in which that
-// failed. A call of the store for several partitions fails or hangs if only one of them does, for example if
-// a shard of a Redis Cluster is down.
+// apart fails over the rooms of each partition with separate calls, and returns the partitions that need
+// another sweep. A store call for several partitions fails or hangs even if only one partition is affected,
+// for example if a shard of a Redis Cluster is down.
 func (w *sweep) apart(ctx context.Context, partitions []placement.Partition) (failed []placement.Partition) {
 	parts := make([]sweep, len(partitions))
 	oks := make([]bool, len(partitions))
@@ -160,7 +160,8 @@ func ifNot(ok bool, partitions []placement.Partition) []placement.Partition {
 	return partitions
 }
 
-// run fails over all rooms of dead nodes in some partitions.
+// run fails over all rooms of dead nodes in some partitions. run returns false if a room got no new node or
+// the store failed.
 func (w *sweep) run(ctx context.Context, partitions []placement.Partition) bool {
 	ok, before := true, len(w.homeless)
 	for ctx.Err() == nil {
@@ -172,7 +173,7 @@ func (w *sweep) run(ctx context.Context, partitions []placement.Partition) bool 
 			w.err = pinstore.ErrStore
 			return false
 		}
-		// The index may return the rooms without a home again, and return them first.
+		// The index may return the rooms without a new node again, before all other rooms.
 		limit := sweepRooms + 2*len(w.homeless)
 		bounded, cancel := context.WithTimeout(ctx, storeclient.BulkTime)
 		found, err := w.store.Store.Index(bounded, partitions, func(at lease.Incarnation) bool {
@@ -182,7 +183,7 @@ func (w *sweep) run(ctx context.Context, partitions []placement.Partition) bool 
 		full := len(found) >= limit
 		found = slices.DeleteFunc(found, func(e pinstore.Entry) bool { return w.homeless[e.Room] })
 		orphans, unknown := w.orphans(ctx, s, found)
-		if err = cmp.Or(err, unknown); err != nil { // the rooms that were found have been failed over anyway
+		if err = cmp.Or(err, unknown); err != nil { // fail over the rooms that were found anyway
 			w.err = err
 		}
 		answers := w.failOverTraced(ctx, s, orphans)
@@ -196,14 +197,14 @@ func (w *sweep) run(ctx context.Context, partitions []placement.Partition) bool 
 	return true
 }
 
-// sweeps reports whether this node may sweep. If not, the present owner sweeps, or nodes that are not refused
-// because of their settings, or this node once it is accepted.
+// sweeps reports whether this node may sweep. A node that is fenced, or refused because of its settings, must
+// not sweep. Other nodes sweep in its place, or the node itself sweeps later.
 func (r *Resolver) sweeps(s *cluster.Snapshot) bool {
 	return r.agent.Live() && s.Table != nil && !s.Fenced && r.store.agreement.Refused() == nil
 }
 
-// orphans returns the rooms of incarnations that are dead in gossip and in the store. It returns an error if
-// the store did not answer about one of them.
+// orphans returns the rooms of incarnations that are dead in gossip and in the store. orphans returns an
+// error if the store did not answer a query about an incarnation.
 func (w *sweep) orphans(ctx context.Context, s *cluster.Snapshot, found []pinstore.Entry) (_ []pinstore.Entry, failed error) {
 	verdicts := make(map[lease.Incarnation]liveness.Verdict)
 	for _, e := range found {
@@ -224,7 +225,7 @@ func (w *sweep) orphans(ctx context.Context, s *cluster.Snapshot, found []pinsto
 	return slices.DeleteFunc(found, func(e pinstore.Entry) bool { return verdicts[e.Pin.Incarnation] != liveness.Dead }), failed
 }
 
-// failOverTraced is failOverAll with a call of the tracer.
+// failOverTraced calls failOverAll and notifies the tracer, if there is one.
 func (w *sweep) failOverTraced(ctx context.Context, s *cluster.Snapshot, orphans []pinstore.Entry) (answers bool) {
 	if w.cfg.Tracer == nil || len(orphans) == 0 {
 		return w.failOverAll(ctx, s, orphans)
@@ -242,9 +243,9 @@ func (w *sweep) failOverTraced(ctx context.Context, s *cluster.Snapshot, orphans
 	return answers
 }
 
-// failOverAll gives each orphan a new home, unless another instance has done so. It stops and returns false
-// when the store does not answer, because the next chunk would fail as well. It continues after a chunk that
-// fits nowhere, because the next one may fit.
+// failOverAll moves each orphan to a new node, unless another instance has already moved it. If the store
+// does not answer, failOverAll stops and returns false, because the next chunk would fail as well.
+// failOverAll continues if no node has capacity for a chunk, because the next chunk may fit.
 func (w *sweep) failOverAll(ctx context.Context, s *cluster.Snapshot, orphans []pinstore.Entry) (answers bool) {
 	for chunk := range slices.Chunk(orphans, storeclient.BulkOps) {
 		homeless := len(w.homeless)
@@ -259,11 +260,12 @@ func (w *sweep) failOverAll(ctx context.Context, s *cluster.Snapshot, orphans []
 	return true
 }
 
-// failOverChunk chooses a home for each room and replaces its pin, unless another
-// instance was faster.
+// failOverChunk chooses a new node for each room and replaces the room's pin, unless another instance was
+// faster.
 func (w *sweep) failOverChunk(ctx context.Context, s *cluster.Snapshot, orphans []pinstore.Entry) (err error) {
 	needs := w.needs(ctx, orphans)
-	// All owners of partitions sweep at the same time and do not know each other's reservations.
+	// All nodes sweep their partitions at the same time, and no node knows the reservations of other nodes.
+	// So each node multiplies its reservations by the number of nodes.
 	share := int64(max(1, len(s.Table.Nodes())))
 	var ops []pinstore.Op
 	var reserved []capacity.Reservation

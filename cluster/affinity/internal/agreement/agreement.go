@@ -1,5 +1,5 @@
-// Package agreement makes the resolvers that share a store agree on their settings, and refuses this node's
-// claims while others have different settings.
+// Package agreement compares the settings of the Resolvers that share a store, and refuses this node's claims
+// while its settings differ from those of other nodes.
 package agreement
 
 import (
@@ -16,40 +16,41 @@ import (
 	"github.com/roost-cluster/roost/lease"
 )
 
-// ErrSettings is exported by package affinity.
+// ErrSettings is affinity.ErrSettings.
 var ErrSettings = errors.New("affinity: settings differ from those of other nodes")
 
-// Agreement is the view of one node. Only one goroutine at a time may call Check and Withdraw.
+// Agreement compares the settings of one node with those of the other nodes. Only one goroutine at a time may
+// call Check, Report and Withdraw.
 type Agreement struct {
 	Store    pinstore.Store
 	Log      *slog.Logger
 	Settings pinstore.Settings
-	TTL      time.Duration // how long the store keeps what this node states
+	TTL      time.Duration // how long the store keeps this node's settings
 
-	// Explain returns a difference for people, or "".
+	// Explain returns a readable text for a difference, or "".
 	Explain func(pinstore.Difference) string
 
-	// Keys returns fingerprints of this node's gossip keys: first of the key that it sends with, then of
-	// other keys that it accepts. Without a key it returns none. Keys may be nil.
+	// Keys returns fingerprints of this node's gossip keys. The first fingerprint is for the key that this
+	// node sends with, and the others are for further keys that it accepts. Without a key, Keys returns no
+	// fingerprints. Keys may be nil.
 	Keys func() []string
 
-	strange time.Time // since when others have had a key that this node does not accept; zero: they have none
+	strange time.Time // since when other nodes have used a key that this node does not accept; zero: no node does
 
-	at      lease.Incarnation // incarnation of the last comparison; fences at that time
+	at      lease.Incarnation // incarnation and fences at the last comparison
 	fences  uint64
 	last    time.Time
-	silent  bool      // not live since the last comparison
-	differ  string    // what differed at the last comparison
-	logged  string    // the latest difference in the log
-	failing time.Time // since when the store fails to compare settings; zero: it does not fail
-	unheard bool      // the log says that the store fails
+	silent  bool      // this node was not live at some time since the last comparison
+	differ  string    // differences at the last comparison
+	logged  string    // differences that were last logged
+	failing time.Time // since when comparing settings has failed; zero: the latest comparison succeeded
+	unheard bool      // a failure of the store has been logged
 	refused atomic.Pointer[error]
 
 	rejected atomic.Pointer[[]lease.Incarnation]
 }
 
-// Refused returns an ErrSettings that names each difference, or nil. Any goroutine may
-// call it.
+// Refused returns an ErrSettings that names each difference, or nil. Refused is safe for concurrent use.
 func (a *Agreement) Refused() error {
 	if err := a.refused.Load(); err != nil {
 		return *err
@@ -57,8 +58,8 @@ func (a *Agreement) Refused() error {
 	return nil
 }
 
-// Rejected returns the nodes that the store refuses because of their settings, as of the latest answer. Any
-// goroutine may call it.
+// Rejected returns the nodes that the store refuses because of their settings, as of the latest answer.
+// Rejected is safe for concurrent use.
 func (a *Agreement) Rejected() []lease.Incarnation {
 	if s := a.rejected.Load(); s != nil {
 		return *s
@@ -66,12 +67,14 @@ func (a *Agreement) Rejected() []lease.Incarnation {
 	return nil
 }
 
-// Check records this node's settings in the store, and compares them with those of others. If the store
-// fails, Check returns its error and changes nothing, because a failing store must not stop what runs.
+// Check records this node's settings in the store, and compares them with the settings of other nodes. If the
+// store fails, Check returns the store's error and keeps the previous result, because a failing store must
+// not interrupt a running node.
 //
-// self is the zero Incarnation while this node is not live. fences counts how often its lease has ended.
-// After a fence, or a TTL without Check, other nodes may have begun with other settings, and this node no
-// longer counts as earlier than they. If only the store was away, it still does.
+// self is the zero Incarnation while this node is not live. fences is how often this node's lease has
+// expired. If settings differ, the node that came first wins. After a fence, or if this node was not live and
+// more than a TTL has passed since the last comparison, this node loses its precedence, because other nodes
+// may have started with other settings. If only the store was unreachable, this node keeps its precedence.
 func (a *Agreement) Check(ctx context.Context, self lease.Incarnation, fences uint64) error {
 	if self.Number == 0 {
 		a.silent = true
@@ -92,7 +95,7 @@ func (a *Agreement) Check(ctx context.Context, self lease.Incarnation, fences ui
 		a.refused.Store(nil)
 		return nil
 	}
-	for _, d := range got.Differ { // without the node, which is different each time
+	for _, d := range got.Differ { // omit the node, because it may be another one each time
 		a.differ += d.Setting + " " + d.Theirs + "\n"
 	}
 	err = a.refusal(got.Differ)
@@ -101,15 +104,18 @@ func (a *Agreement) Check(ctx context.Context, self lease.Incarnation, fences ui
 }
 
 const (
-	settingKey     = "key"     // the fingerprint of the key that a node sends gossip with
-	settingCluster = "cluster" // the name of the cluster that has the keys of the store; stated by the store
+	settingKey     = "key"     // the fingerprint of the key with which a node sends gossip
+	settingCluster = "cluster" // the name of the cluster that uses this key prefix; the store adds it
 )
 
-// agree records the settings and the key. Two clusters that have the same name by mistake have different
-// keys. So has a cluster that changes its key, but there a node accepts the others' key, or did until a
-// moment ago. So a different key only counts after this node has not accepted it for a TTL. The second call
-// lists a node that is refused because of the settings themselves for the others. If it fails, the answer of
-// the first call counts.
+// agree records the settings and the gossip key. Different keys show that two clusters have the same name by
+// mistake. During a key rotation, the nodes of one cluster also have different keys, but each node accepts
+// the keys of the other nodes, or accepted them until a moment ago. So agree ignores a different key until
+// this node has not accepted it for a TTL, and then takes the other nodes for another cluster. If anything
+// else differs, or if agree still ignores the key, it calls the store again without the key. If the store
+// refuses this node's settings, the second call also adds this node to the list that other nodes get from
+// Rejected. If the second call fails, agree returns the first answer, provided that a setting other than the
+// key differs.
 func (a *Agreement) agree(ctx context.Context, self lease.Incarnation) (pinstore.Agreed, error) {
 	keys := a.keys()
 	stated := a.Settings
@@ -138,7 +144,7 @@ func (a *Agreement) agree(ctx context.Context, self lease.Incarnation) (pinstore
 	return again, err
 }
 
-// keys returns what Keys does, or "none".
+// keys returns the result of Keys, or "none" if there is no key.
 func (a *Agreement) keys() []string {
 	if a.Keys != nil {
 		if keys := a.Keys(); len(keys) > 0 {
@@ -158,8 +164,8 @@ func otherCluster(differ []pinstore.Difference) *pinstore.Difference {
 	return nil
 }
 
-// Report logs the result of Check if it is new. err is an error of the store while other calls succeed. It
-// does not log an error that ends within a TTL, because a busy store is late now and then.
+// Report logs the result of Check if it has changed. err is the error of Check. Report only logs an error
+// that lasts for at least a TTL, because a busy store occasionally answers too late.
 func (a *Agreement) Report(err error) {
 	switch {
 	case err == nil:
@@ -179,7 +185,7 @@ func (a *Agreement) Report(err error) {
 	a.unheard, a.logged = unheard, a.differ
 }
 
-// Withdraw says that this node has ended.
+// Withdraw removes this node's settings from the store when the node stops. Withdraw ignores errors.
 func (a *Agreement) Withdraw(ctx context.Context) {
 	if a.at.Number != 0 && a.Refused() == nil {
 		_, _ = a.Store.Agree(ctx, a.at, 0, a.Settings) // if this fails, the record expires

@@ -9,7 +9,7 @@ import (
 	"github.com/roost-cluster/roost/lease"
 )
 
-// Candidate is a node that may get a room.
+// Candidate is a node that is considered for a room.
 type Candidate struct {
 	Member     *cluster.Member
 	Reserved   int64  // units of rooms that the node's load does not show yet
@@ -22,18 +22,20 @@ type Candidate struct {
 // used returns the units that the node is known to carry.
 func (c *Candidate) used() int64 { return Plus(max(0, c.Member.Load), c.Reserved) }
 
-// with returns the units that the node would carry with the room.
+// with returns the units that the node would carry together with the room.
 func (c *Candidate) with(q Request) int64 { return Plus(c.used(), q.Cost) }
 
-// open reports whether the node has headroom or states no capacity.
+// open reports whether the node has headroom or has no capacity set.
 func (c *Candidate) open(q Request) bool { return c.Member.Capacity == 0 || c.with(q) <= c.Ceiling }
 
-// belowHard reports whether the room leaves the node below its hard ceiling, if there is one.
+// belowHard reports whether the node would stay within its hard ceiling with the room. Without a hard ceiling
+// it is always true.
 func (c *Candidate) belowHard(q Request, limits Ceilings) bool {
 	return limits.Hard == 0 || c.with(q) <= limits.HardOf(c.Member)
 }
 
-// HasRoom reports whether the node states a capacity and its load, and has headroom.
+// HasRoom reports whether the node has headroom. HasRoom is false for a node that has no capacity set or
+// reports no load.
 func (c *Candidate) HasRoom(cost int64) bool {
 	return c.Member.Capacity > 0 && !ReportsNoLoad(c.Member) && Plus(c.used(), cost) <= c.Ceiling
 }
@@ -41,8 +43,8 @@ func (c *Candidate) HasRoom(cost int64) bool {
 // share returns the load relative to the capacity.
 func (c *Candidate) share() float64 { return float64(c.used()) / float64(c.Member.Capacity) }
 
-// explain returns for each member why it was taken for the room or not. It is for people and need not be
-// fast.
+// explain returns a Candidate for each member, with the reason why it was chosen or not. The result is only
+// displayed, so explain need not be fast.
 func explain(s *cluster.Snapshot, q Request, taken lease.NodeID, limits Ceilings, reserved func(lease.NodeID) int64) []Candidate {
 	rank := ranking(s, q.Partition)
 	list := make([]Candidate, 0, len(s.Members))

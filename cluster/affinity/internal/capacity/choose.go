@@ -1,8 +1,8 @@
-// Package capacity picks the nodes for rooms by headroom.
+// Package capacity chooses nodes for rooms by headroom.
 //
-// A [Need] is what a room needs, as recorded in its pin. [Preferences] say which members may have the room,
-// and [Reservations] picks one of them, based on the loads that the members report and what was placed on
-// them since then. Each [Candidate] says why it was picked or not.
+// A [Need] describes what a room needs, as recorded in its pin. [Preferences] specifies which members can
+// have the room. [Reservations] chooses one of these members, based on the loads that the members report and
+// the rooms placed on them since then. Each [Candidate] includes the reason why it was chosen or not.
 package capacity
 
 import (
@@ -18,7 +18,7 @@ import (
 	"github.com/roost-cluster/roost/placement"
 )
 
-// The errors of package affinity.
+// Package affinity exports these errors.
 var (
 	ErrRequire    = errors.New("affinity: no node meets the requirement")
 	ErrNoCapacity = errors.New("affinity: no node has the capacity")
@@ -31,20 +31,20 @@ type Request struct {
 	Need        Need
 	Cost        int64
 	Preferences *Preferences   // nil: anywhere
-	Stay        pinstore.Pin   // the room's last pin, if it is void or the store has lost it
+	Stay        pinstore.Pin   // the room's last pin, if the room should stay there although its pin is void or lost
 	Leaves      []lease.NodeID // nodes that the room moves away from, if it moves
 
-	// Rejected are nodes that host no rooms because their settings differ. Silent are nodes that get no new
-	// rooms because this store has no heartbeats of them.
+	// Rejected lists the nodes that cannot host rooms because their settings differ. Silent lists the nodes
+	// that get no new rooms because this store has no heartbeats from them.
 	Rejected, Silent []lease.Incarnation
 }
 
-// takes reports whether the room may be placed on a member.
+// takes reports whether the room can be placed on a member.
 func (q *Request) takes(m *cluster.Member) bool {
 	return q.keeps(m) && !slices.Contains(q.Silent, incarnationOf(m))
 }
 
-// keeps reports whether the room may stay on a member.
+// keeps reports whether the room can stay on a member.
 func (q *Request) keeps(m *cluster.Member) bool {
 	return TakesRooms(m) && !slices.Contains(q.Leaves, m.ID) && !slices.Contains(q.Rejected, incarnationOf(m))
 }
@@ -64,8 +64,9 @@ func incarnationOf(m *cluster.Member) lease.Incarnation {
 	return lease.Incarnation{Node: m.ID, Number: m.Incarnation}
 }
 
-// owner returns the member that is first in line for the room, or nil. The table may be a moment older than
-// the members. If its owner has just ended, the next in line is the owner in the next table.
+// owner returns the highest-ranked member that takes the room, or nil. The table may be a moment older than
+// the members. If the table's owner has just left or died, the next member in rank will be the owner in the
+// next table.
 func (q *Request) owner(s *cluster.Snapshot) *cluster.Member {
 	owner, ok := s.Table.Owner(q.Partition)
 	if !ok {
@@ -82,13 +83,13 @@ func (q *Request) owner(s *cluster.Snapshot) *cluster.Member {
 	return nil
 }
 
-// owns reports whether a member is first in line for the room.
+// owns reports whether a member is the owner that q.owner returns.
 func (q *Request) owns(s *cluster.Snapshot, m *cluster.Member) bool { return q.owner(s) == m }
 
 // Choice is the node for a request.
 type Choice struct {
 	Member *cluster.Member
-	Owns   bool // the member owns the room's partition, or is next in line for a room that leaves its owner
+	Owns   bool // the member is the highest-ranked member that takes the room
 	Reason string
 }
 
@@ -97,18 +98,18 @@ func (c *Choice) Incarnation() lease.Incarnation {
 	return lease.Incarnation{Node: c.Member.ID, Number: c.Member.Incarnation}
 }
 
-// Ceilings are percentages of a node's capacity; Hard is 0 if there is none.
+// Ceilings are percentages of a node's capacity. Hard is 0 if there is no hard ceiling.
 type Ceilings struct{ Soft, Hard int }
 
-// SoftOf returns the units up to which a member gets new rooms.
+// SoftOf returns a member's soft ceiling in units.
 func (l Ceilings) SoftOf(m *cluster.Member) int64 { return percent(m.Capacity, l.Soft) }
 
-// HardOf returns the units above which a member gets no new room.
+// HardOf returns a member's hard ceiling in units.
 func (l Ceilings) HardOf(m *cluster.Member) int64 { return percent(m.Capacity, l.Hard) }
 
-// choose picks a node like pick. If no other member may have a new room, a silent member gets it, because a
-// room without a node is worse than a room that the silent member may have to find without its store. A room
-// that would have to move to a silent member stays instead.
+// choose calls pick. If only silent members can take a new room, one of them gets it, because a room without
+// a node is worse than a room whose node may not reach the store. If a room is moved on request, choose never
+// returns a silent member.
 func choose(s *cluster.Snapshot, q Request, limits Ceilings, reserved func(lease.NodeID) int64) (Choice, error) {
 	c, err := pick(s, q, limits, reserved)
 	if !q.needsSilent(err) {
@@ -122,13 +123,13 @@ func choose(s *cluster.Snapshot, q Request, limits Ceilings, reserved func(lease
 	return c, err
 }
 
-// needsSilent reports whether a choice failed with err but silent members may take the room.
+// needsSilent reports whether a choice failed with err but could succeed with silent members.
 func (q *Request) needsSilent(err error) bool {
 	return len(q.Silent) > 0 && len(q.Leaves) == 0 && (errors.Is(err, cluster.ErrNoMembers) || errors.Is(err, ErrRequire))
 }
 
-// Best returns the best node by the room's preferences, no matter its load, so that instances without the
-// store agree on it. It returns a silent node if the preferences allow no other.
+// Best returns the best node by the room's preferences. Best ignores loads, so that instances agree on the
+// node without the store. Best returns a silent node if the preferences allow no other node.
 func Best(s *cluster.Snapshot, q Request) (*cluster.Member, error) {
 	m, err := q.Preferences.best(s, q)
 	if q.needsSilent(err) {
@@ -138,13 +139,13 @@ func Best(s *cluster.Snapshot, q Request) (*cluster.Member, error) {
 	return m, err
 }
 
-// pick picks the first of these that exists: the node where the room lived before (see Request.Stay), the
-// owner of its partition if it has headroom below the soft ceiling, the least loaded node with headroom, the
-// least loaded node below the hard ceiling.
+// pick returns the first of these nodes that exists: the node where the room lived before (see Request.Stay),
+// the owner of the room's partition if it has headroom below the soft ceiling, the least loaded node with
+// headroom, or the least loaded node below the hard ceiling.
 //
-// A node that states no capacity always has headroom as owner, but takes no other rooms. A node that has not
-// reported its load takes no other rooms, either. pick is pure. It costs O(nodes), and only allocates if it
-// picks another node than the owner.
+// A node without a capacity always has headroom as owner, but takes no other rooms. A node that has not
+// reported its load takes no other rooms, either. pick has no side effects. pick costs O(nodes), and only
+// allocates if it picks another node than the owner.
 func pick(s *cluster.Snapshot, q Request, limits Ceilings, reserved func(lease.NodeID) int64) (Choice, error) {
 	if m := liveness.Live(s, q.Stay.Incarnation); m != nil && q.keeps(m) {
 		return Choice{m, q.owns(s, m), "the room lived here before"}, nil
@@ -173,7 +174,7 @@ func pick(s *cluster.Snapshot, q Request, limits Ceilings, reserved func(lease.N
 	return Choice{m, true, "owns the room's partition; no other node reports capacity and load"}, nil
 }
 
-// nobody returns why no member takes the room.
+// nobody returns an error that explains why no member takes the room.
 func (q *Request) nobody(s *cluster.Snapshot) error {
 	var leaves, rejected, silent int
 	for _, m := range s.Members {
@@ -226,8 +227,9 @@ func override(s *cluster.Snapshot, q Request, limits Ceilings, reserved func(lea
 	return Choice{m, q.owns(s, m), reason}, true
 }
 
-// leastLoaded compares loads relative to capacities. Ties go to the better node for the room's partition, so
-// that instances that see the same loads pick different nodes for different rooms.
+// leastLoaded returns the candidate with the smallest load relative to its capacity. If loads are equal, it
+// returns the node that ranks higher for the room's partition. So rooms of different partitions get different
+// nodes even if all loads are equal.
 func leastLoaded(candidates []Candidate, rank map[lease.NodeID]int) *cluster.Member {
 	best := slices.MinFunc(candidates, func(a, b Candidate) int {
 		return cmp.Or(
@@ -237,7 +239,7 @@ func leastLoaded(candidates []Candidate, rank map[lease.NodeID]int) *cluster.Mem
 	return best.Member
 }
 
-// ranking returns the rank of each candidate of the table for a partition.
+// ranking returns the rank of each node of the table for a partition, from 0.
 func ranking(s *cluster.Snapshot, p placement.Partition) map[lease.NodeID]int {
 	rank := make(map[lease.NodeID]int)
 	for i, id := range s.Table.Rank(p, len(s.Table.Nodes())) {
@@ -253,8 +255,8 @@ func rankOr(rank map[lease.NodeID]int, id lease.NodeID) int {
 	return len(rank)
 }
 
-// TakesRooms reports whether new rooms may be placed on a member.
+// TakesRooms reports whether new rooms can be placed on a member.
 func TakesRooms(m *cluster.Member) bool { return m.State == lease.Active && m.Weight > 0 }
 
-// ReportsNoLoad reports whether a member states a capacity but reports no load.
+// ReportsNoLoad reports whether a member has a capacity but reports no load.
 func ReportsNoLoad(m *cluster.Member) bool { return m.Capacity > 0 && m.Load == lease.NoLoad }

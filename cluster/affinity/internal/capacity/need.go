@@ -13,17 +13,17 @@ import (
 	"github.com/roost-cluster/roost/cluster/affinity/pinstore"
 )
 
-// Need is an affinity.Demand that can be compared and kept in a pin.
+// Need is an affinity.Demand in a form that can be compared and stored in a pin.
 type Need struct {
 	Publishers, Subscribers int
-	Stated                  int    // publishers of a demand; some of them may not be there at present
+	Stated                  int    // publishers in the demand; some of them may not be present
 	Split                   bool   // stated by Publishers and Subscribers
 	Mesh                    bool   // stated by Size: all participants publish
 	Units                   int64  // 0: use Config.Cost
 	Rules                   string // Prefer and Require, as in Pin.Needs
 }
 
-// The names in Pin.Needs. Other names are from later releases, and are kept.
+// These are the names in Pin.Needs. Other names come from later releases and are preserved.
 const (
 	publishers = "publishers"
 	units      = "units"
@@ -32,8 +32,9 @@ const (
 	replaced   = "replaced" // not part of the need: see Replacing
 )
 
-// Replacing returns a pin that says that it replaces another node's pin, or the mark of a released room. Without this, a
-// node that finds a new pin with its own name cannot tell whether the room was elsewhere or the store lost the pin.
+// Replacing marks a pin as a replacement for another node's pin or for the mark of a released room. Without
+// this, a node that finds a new pin with its own name could not tell whether the room was on another node or
+// the store has lost the previous pin.
 func Replacing(p pinstore.Pin) pinstore.Pin {
 	if p.Needs != "" {
 		p.Needs += "&"
@@ -42,13 +43,13 @@ func Replacing(p pinstore.Pin) pinstore.Pin {
 	return p
 }
 
-// Replaced reports whether a pin comes from Replacing and its host has not written it since.
+// Replaced reports whether a pin was marked by Replacing and its host has not refreshed it since.
 func Replaced(p pinstore.Pin) bool {
 	all, _ := url.ParseQuery(p.Needs)
 	return all.Has(replaced)
 }
 
-// EncodeRules returns the rules of a room in the form of Pin.Needs.
+// EncodeRules encodes the preferences and requirements of a room as in Pin.Needs.
 func EncodeRules(preferred []string, required map[string]string) string {
 	if len(preferred)+len(required) == 0 {
 		return ""
@@ -60,7 +61,7 @@ func EncodeRules(preferred []string, required map[string]string) string {
 	return rules.Encode()
 }
 
-// ParseRules is the inverse of EncodeRules, with each requirement as label=value.
+// ParseRules is the inverse of EncodeRules. ParseRules returns each requirement as label=value.
 func ParseRules(rules string) (preferred, required []string) {
 	all, _ := url.ParseQuery(rules)
 	return all[prefer], all[require]
@@ -93,7 +94,7 @@ func NeedIn(p pinstore.Pin) Need {
 	return n
 }
 
-// Pin returns the pin of a room with that need.
+// Pin returns p with the size and the needs of n.
 func (n Need) Pin(p pinstore.Pin) pinstore.Pin {
 	var parts []string
 	if n.Split || (!n.Mesh && n.Size() > 0) {
@@ -112,7 +113,7 @@ func (n Need) Pin(p pinstore.Pin) pinstore.Pin {
 // Size returns the number of participants.
 func (n Need) Size() int { return n.Publishers + n.Subscribers }
 
-// String returns the cost of n for people.
+// String returns the cost of n as readable text.
 func (n Need) String() string {
 	switch {
 	case n.Units > 0:
@@ -123,8 +124,8 @@ func (n Need) String() string {
 	return fmt.Sprintf("%d publishers and %d subscribers", n.Publishers, n.Subscribers)
 }
 
-// Counted returns n with another number of participants. Unless all publish, those who came or went count as
-// subscribers.
+// Counted returns n adjusted to the given number of participants. If not all participants publish, joining
+// and leaving participants are considered subscribers.
 func (n Need) Counted(participants int) Need {
 	participants = min(max(0, participants), pinstore.MaxSize)
 	if n.Mesh || (!n.Split && n.Size() == 0 && n.Units == 0) {
@@ -136,8 +137,8 @@ func (n Need) Counted(participants int) Need {
 	return n
 }
 
-// Joined returns what the room needs after a participant with another need has joined. It is not less than
-// before, and the rules stay the same.
+// Joined returns what the room needs after a participant with another need has joined. The result is never
+// smaller than n. The rules only change if n has none.
 func (n Need) Joined(by Need) Need {
 	n.Rules, n.Units = cmp.Or(n.Rules, by.Rules), max(n.Units, by.Units)
 	switch {
@@ -155,7 +156,7 @@ func (n Need) Joined(by Need) Need {
 	return n
 }
 
-// Outgrew reports whether n is about twice as much as before.
+// Outgrew reports whether n is more than about twice as large as before.
 func (n Need) Outgrew(before Need) bool {
 	return n.Size() > 2*before.Size()+1 || n.Publishers > 2*before.Publishers+1 ||
 		(n.Units > 0 && n.Units/2 > before.Units && before.Units < math.MaxInt64/2)

@@ -10,18 +10,19 @@ import (
 	"github.com/roost-cluster/roost/lease"
 )
 
-// Preferences says which members may get a room, and in which order, according to the demand's Prefer and
-// Require and to Config.Selector. It is nil for a room that may go anywhere.
+// Preferences specifies which members can get a room, and in which order. Preferences combines the demand's
+// Prefer and Require with Config.Selector. Preferences is nil for a room that can go to any member.
 type Preferences struct {
 	prefer      []string
 	require     []string                // label=value
-	preferences []int                   // for each member of the snapshot, from 1; 0: it may not have the room
-	lacks       map[lease.NodeID]string // why a member may not have the room
-	unmet       error                   // why no member may have the room
+	preferences []int                   // for each member of the snapshot, from 1; 0: the member cannot have the room
+	lacks       map[lease.NodeID]string // why a member cannot have the room
+	unmet       error                   // why no member can have the room; nil if one can
 }
 
-// NewPreferences returns the preferences for a room, or nil if it needs none. selects is Config.Selector and
-// may be nil. No lock may be held, because NewPreferences calls it.
+// NewPreferences returns the preferences for a room, or nil if the room has no rules and there is no
+// Selector. selects is Config.Selector and may be nil. The caller must not hold a lock, because
+// NewPreferences calls selects.
 func NewPreferences(s *cluster.Snapshot, room string, n Need, selects func(*cluster.Member) bool) *Preferences {
 	if n.Rules == "" && selects == nil {
 		return nil
@@ -67,7 +68,7 @@ func (l *Preferences) preferenceOf(m *cluster.Member) int {
 	return at + 1
 }
 
-// problem returns why no member may have the room.
+// problem returns why no member can have the room.
 func (l *Preferences) problem(s *cluster.Snapshot) string {
 	for _, rule := range l.require {
 		label, value, _ := strings.Cut(rule, "=")
@@ -81,8 +82,7 @@ func (l *Preferences) problem(s *cluster.Snapshot) string {
 	return "the Selector admits no live node"
 }
 
-// preference returns the preference of the i-th member. Without a list of preferences it is 1 for all
-// members.
+// preference returns the preference of the i-th member. preference returns 1 for all members if l is nil.
 func (l *Preferences) preference(i int) int {
 	if l == nil {
 		return 1
@@ -90,7 +90,7 @@ func (l *Preferences) preference(i int) int {
 	return l.preferences[i]
 }
 
-// name returns a preference for people. It is empty if there is only one.
+// name returns a readable name of a preference. The name is empty if the demand has no preferences.
 func (l *Preferences) name(preference int) string {
 	switch {
 	case l == nil || len(l.prefer) == 0 || preference == 0:
@@ -101,10 +101,10 @@ func (l *Preferences) name(preference int) string {
 	return fmt.Sprintf("preference %d (anywhere)", preference)
 }
 
-// byPreference is choose with a list of preferences. At each preference, it picks the best node for the
-// room's partition if that has headroom below the soft ceiling, or else the least loaded node with headroom.
-// If no preference has a node with headroom, it picks the least loaded node of all preferences below the hard
-// ceiling.
+// byPreference is pick for a room with preferences. byPreference tries the preferences in order. For each
+// preference, it picks the best node for the room's partition if that node has headroom below the soft
+// ceiling, or else the least loaded node with headroom. If no preference has a node with headroom,
+// byPreference picks the least loaded node of all preferences that is below the hard ceiling.
 func byPreference(s *cluster.Snapshot, q Request, limits Ceilings, reserved func(lease.NodeID) int64) (Choice, error) {
 	best, err := q.Preferences.best(s, q)
 	if err != nil {
@@ -140,8 +140,8 @@ func byPreference(s *cluster.Snapshot, q Request, limits Ceilings, reserved func
 	return q.Preferences.choice(s, q, best, 0, "the best node for its partition; none reports capacity and load"), nil
 }
 
-// sorted returns the members that may have the room, by preference, and separately those without headroom but
-// below the hard ceiling.
+// sorted returns the members that can have the room, grouped by preference. full contains the members that
+// have no headroom but are below the hard ceiling.
 func (l *Preferences) sorted(
 	s *cluster.Snapshot,
 	q Request,
@@ -163,7 +163,7 @@ func (l *Preferences) sorted(
 	return preferences, full
 }
 
-// choice is a choice with the reason and the preference.
+// choice returns a Choice whose reason includes the name of the preference.
 func (l *Preferences) choice(s *cluster.Snapshot, q Request, m *cluster.Member, preference int, why string) Choice {
 	if name := l.name(preference); name != "" {
 		why += " at " + name
@@ -171,7 +171,7 @@ func (l *Preferences) choice(s *cluster.Snapshot, q Request, m *cluster.Member, 
 	return Choice{m, q.owns(s, m), why}
 }
 
-// text returns the requirements for people.
+// text returns the requirements as readable text.
 func (l *Preferences) text() string {
 	if len(l.require) == 0 {
 		return "the Selector"
@@ -179,8 +179,8 @@ func (l *Preferences) text() string {
 	return strings.Join(l.require, " and ")
 }
 
-// best returns the best node for the room's partition at the first preference that has a node, no matter its
-// load.
+// best returns the best node for the room's partition at the first preference that has a node. best ignores
+// loads.
 func (l *Preferences) best(s *cluster.Snapshot, q Request) (best *cluster.Member, err error) {
 	if l.unmet != nil {
 		return nil, l.unmet

@@ -11,13 +11,13 @@ import (
 	"github.com/roost-cluster/roost/lease"
 )
 
-// Reservations holds the cost of rooms that were placed on nodes but are not part of their reported loads
-// yet. Otherwise a burst of new rooms would all go to the node that is emptiest at that moment. Choosing a
-// node and reserving the cost there is one step under the lock.
+// Reservations tracks the cost of rooms that were placed on nodes but are not part of the nodes' reported
+// loads yet. Without reservations, all rooms of a burst would go to the node that has the smallest load at
+// that moment. Reservations chooses a node and reserves the cost there in one step under its lock.
 type Reservations struct {
 	Limits Ceilings
-	Settle time.Duration // how long a claim stays at least
-	Keep   time.Duration // like Settle, on nodes that report no load
+	Settle time.Duration // minimum lifetime of a reservation
+	Keep   time.Duration // lifetime of a reservation on a node that reports no load
 
 	mu    sync.Mutex
 	nodes map[lease.NodeID]*reserved
@@ -33,14 +33,14 @@ type claim struct {
 	at    time.Time
 }
 
-// Reservation identifies what was reserved, so that it can be cancelled. The zero value means no reservation.
+// Reservation identifies a reservation, so that it can be cancelled. The zero value means no reservation.
 type Reservation struct {
 	node lease.NodeID
 	claim
 }
 
-// Place chooses a node for the room and reserves a multiple of its cost there. If the node reports no load,
-// it reserves only the cost, for the time Keep.
+// Place chooses a node for the room and reserves a multiple of the room's cost there. If the node reports no
+// load, Place ignores multiple, because the reservation lasts for Keep.
 func (r *Reservations) Place(s *cluster.Snapshot, q Request, multiple int64) (Choice, Reservation, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -54,7 +54,8 @@ func (r *Reservations) Place(s *cluster.Snapshot, q Request, multiple int64) (Ch
 	return to, r.add(to.Member.ID, Times(q.Cost, multiple), time.Now()), nil
 }
 
-// PlaceOn reserves the room's cost on the given node, if its hard ceiling allows that.
+// PlaceOn reserves the room's cost on the given node. PlaceOn returns false if the room would exceed the
+// node's hard ceiling.
 func (r *Reservations) PlaceOn(m *cluster.Member, q Request) (Reservation, bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -65,8 +66,8 @@ func (r *Reservations) PlaceOn(m *cluster.Member, q Request) (Reservation, bool)
 	return r.add(m.ID, q.Cost, time.Now()), true
 }
 
-// Explain returns every member's part in the choice of a node. If the room lives nowhere, it also returns the
-// node that Place would choose with the same reservations.
+// Explain returns a Candidate for each member. If node is empty, because the room has no node yet, Explain
+// also returns the node that Place would choose with the same reservations.
 func (r *Reservations) Explain(s *cluster.Snapshot, q Request, node lease.NodeID) (to Choice, list []Candidate, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -78,7 +79,7 @@ func (r *Reservations) Explain(s *cluster.Snapshot, q Request, node lease.NodeID
 	return to, explain(s, q, node, r.Limits, r.sum), err
 }
 
-// Cancel frees the reservation of a claim that did not take effect.
+// Cancel releases the reservation of a claim that did not take effect.
 func (r *Reservations) Cancel(res Reservation) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -95,17 +96,18 @@ func (r *Reservations) Cancel(res Reservation) {
 	}
 }
 
-// Failed is Cancel, unless the claim may still take effect.
+// Failed releases the reservation of a claim that failed with err. Failed keeps the reservation after a
+// timeout, because the claim may still take effect.
 func (r *Reservations) Failed(res Reservation, err error) {
 	if !errors.Is(err, context.DeadlineExceeded) {
 		r.Cancel(res)
 	}
 }
 
-// Expire frees the reservations that should be part of the reported loads by now, because they were made at
-// least Settle before the node's latest heartbeat. On a node that states a capacity but reports no load, they
-// stay for Keep, and Expire returns the units that it then frees there. It costs O(members + freed
-// reservations).
+// Expire releases the reservations that were made at least Settle before the node's latest heartbeat, because
+// the reported load should include them by now. If a node has a capacity but reports no load, its
+// reservations stay for Keep. For such nodes, Expire returns the units that it has released. Expire costs
+// O(members + released reservations).
 func (r *Reservations) Expire(s *cluster.Snapshot, now time.Time) (unseen map[lease.NodeID]int64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -140,8 +142,8 @@ func (r *Reservations) Expire(s *cluster.Snapshot, now time.Time) (unseen map[le
 	return unseen
 }
 
-// merge limits the memory of claims that stay for long. It merges claims before the given time into one per
-// span.
+// merge limits the memory for claims with a long lifetime. If several claims within one span were made before
+// the given time, they become one claim.
 func (n *reserved) merge(before time.Time, span time.Duration) {
 	if len(n.claims) == 0 {
 		return
@@ -159,14 +161,14 @@ func (n *reserved) merge(before time.Time, span time.Duration) {
 	n.claims = kept
 }
 
-// Raise raises the reservations on a node to what all instances together have reserved there.
+// Raise raises the reservations on a node to units, which is what all instances together have reserved there.
 func (r *Reservations) Raise(id lease.NodeID, units int64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.add(id, units-r.sum(id), time.Now())
 }
 
-// add makes a reservation. The caller must hold mu.
+// add reserves units on a node. The caller must hold mu.
 func (r *Reservations) add(id lease.NodeID, units int64, now time.Time) Reservation {
 	if units <= 0 {
 		return Reservation{}

@@ -5,7 +5,7 @@ import (
 	"math/bits"
 )
 
-// total is an exact sum of units. A saturated sum could not be reduced again.
+// total is an exact sum of units. total uses 128 bits, because a saturated sum could not be reduced again.
 type total struct{ high, low uint64 }
 
 func (t *total) add(units int64) {
@@ -23,7 +23,7 @@ func (t *total) reduce(units int64) {
 // units returns the total, or the greatest int64.
 func (t *total) units() int64 { return saturated(t.high, t.low) }
 
-// saturated returns a number of 128 bits, or the greatest int64.
+// saturated converts a 128-bit number to an int64. If the number is too large, it returns the greatest int64.
 func saturated(high, low uint64) int64 {
 	if high > 0 || low > math.MaxInt64 {
 		return math.MaxInt64
@@ -31,8 +31,8 @@ func saturated(high, low uint64) int64 {
 	return int64(low)
 }
 
-// Plus and Times are for numbers that are not negative. If the result is too large for an int64, they return
-// the largest int64, because an overflow would look like headroom.
+// Plus returns a + b. If the sum is too large, it returns the greatest int64, because an overflow would look
+// like headroom. a and b must not be negative.
 func Plus(a, b int64) int64 {
 	var t total
 	t.add(a)
@@ -40,7 +40,8 @@ func Plus(a, b int64) int64 {
 	return t.units()
 }
 
-// Times is a product: see Plus.
+// Times returns a · b. If the product is too large, it returns the greatest int64. a and b must not be
+// negative.
 func Times(a, b int64) int64 { return saturated(bits.Mul64(uint64(a), uint64(b))) }
 
 // percent returns share percent of n, or the greatest int64.

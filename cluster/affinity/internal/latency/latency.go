@@ -7,14 +7,14 @@ import (
 	"time"
 )
 
-// bounds are the upper ends of the ranges that are counted separately. There is one more range after the
-// last.
+// bounds are the upper bounds of the histogram's buckets. One more bucket counts all longer calls.
 var bounds = [...]time.Duration{ //nolint:gochecknoglobals // constant
 	500 * time.Microsecond, time.Millisecond, 2 * time.Millisecond, 5 * time.Millisecond, 10 * time.Millisecond,
 	20 * time.Millisecond, 50 * time.Millisecond, 100 * time.Millisecond, 200 * time.Millisecond, 500 * time.Millisecond, time.Second,
 }
 
-// Histogram counts calls. Its zero value is empty. It takes no lock and is safe for concurrent use.
+// Histogram counts calls by duration. Its zero value is ready to use. Histogram takes no lock and is safe for
+// concurrent use.
 type Histogram struct {
 	ranges [len(bounds) + 1]atomic.Uint64
 	sum    atomic.Int64 // nanoseconds
@@ -27,15 +27,15 @@ func (h *Histogram) Add(took time.Duration) {
 	h.sum.Add(int64(took))
 }
 
-// Counts are what a Histogram has counted.
+// Counts is a snapshot of a Histogram.
 type Counts struct {
 	Calls  uint64
 	Took   time.Duration            // sum of all calls
-	Within map[time.Duration]uint64 // how many took at most that long
+	Within map[time.Duration]uint64 // number of calls that took at most the key
 }
 
-// Counts returns what was counted so far. A call that is counted at the same moment may be included in only
-// some of the numbers. Calls is at least as large as each number in Within.
+// Counts returns the current counts. A concurrent Add may be included in only some of the numbers. Calls is
+// at least as large as each number in Within.
 func (h *Histogram) Counts() Counts {
 	c := Counts{Took: time.Duration(h.sum.Load()), Within: make(map[time.Duration]uint64, len(bounds))}
 	for i, bound := range bounds {

@@ -1,8 +1,9 @@
-// Package liveness decides which incarnations are dead, for the rooms that are pinned to them.
+// Package liveness decides which incarnations are dead, so that the rooms pinned to them can move.
 //
-// A node counts as dead when both its lease in gossip and its heartbeat in the store have expired. An expired
-// lease alone is not enough, because on one side of a split all nodes of the other side look dead, although
-// they keep their rooms as long as they reach the store. A confirmed failure or a leave message is enough.
+// A node is considered dead when both its lease in gossip and its heartbeat in the store have expired. An
+// expired lease alone is not enough. During a network partition, all nodes of the other side look dead, but
+// they keep their rooms as long as they reach the store. A confirmed failure or a leave message alone is
+// enough.
 package liveness
 
 import (
@@ -15,16 +16,16 @@ import (
 	"github.com/roost-cluster/roost/lease"
 )
 
-// After the store was away, hosts have reclaimTime to restore their pins before other nodes place rooms
-// again. If the store may have lost data, they have up to a TTL while a live host says nothing in the store.
-// While a host says in the store that it still restores pins, they have until restoreTime after the latest
-// one.
+// After the store was unreachable, hosts have at least reclaimTime to restore their pins before other nodes
+// place rooms again. If the store may have lost data, they have up to a TTL until each live node has reported
+// in the store. While a node reports that it is still restoring pins, they have until restoreTime after the
+// latest restored pin.
 const (
 	reclaimTime = time.Second
 	restoreTime = time.Minute
 )
 
-// Verdict says whether rooms can live on an incarnation.
+// Verdict is the result of deciding whether an incarnation is dead.
 type Verdict int
 
 // The verdicts.
@@ -33,10 +34,10 @@ const (
 	Alive                      // live in gossip
 	CutOff                     // not live in gossip, but alive in the store
 	Unconfirmed                // not live in gossip, and the store cannot tell yet
-	Silent                     // dead for the host of a room, but not proven for others: see Record
+	Silent                     // dead for the host of a room, but not yet for other nodes: see Record
 )
 
-// Reason returns why a room that is pinned to such an incarnation stays.
+// Reason returns why a room that is pinned to an incarnation with this verdict stays there.
 func (v Verdict) Reason() string {
 	if v == CutOff {
 		return "already pinned; gossip has lost its node, the store has not"
@@ -47,39 +48,39 @@ func (v Verdict) Reason() string {
 	return "already pinned"
 }
 
-// Detector decides for one node which incarnations are dead, from snapshots and the store's answers. All
+// Detector decides for one node which incarnations are dead, based on snapshots and the store's answers. All
 // methods are safe for concurrent use.
 type Detector struct {
-	TTL time.Duration // of leases, and of heartbeats in the store
+	TTL time.Duration // TTL of leases and of heartbeats in the store
 
 	mu     sync.Mutex
 	cutOff map[lease.Incarnation]split     // expired in gossip, but not dead
-	dead   map[lease.Incarnation]time.Time // expired in both, and since when
+	dead   map[lease.Incarnation]time.Time // expired in gossip and the store, with the time of the verdict
 
 	since    time.Time // when this node's heartbeats began to reach the store without a gap
-	last     time.Time // the latest heartbeat that reached the store
+	last     time.Time // when this node's latest heartbeat reached the store
 	wasAway  bool      // the store has been away since the start
 	stillOut bool      // the store has not answered since it was away
 	lost     bool      // the store may have lost data: see awaits
-	restores bool      // another node restores pins, or may not know yet that it has to
-	heard    time.Time // when restores was last reported
+	restores bool      // another node restores pins, or may not have noticed yet that it must
+	heard    time.Time // when restores was last set
 	restored time.Time // when this node last restored a pin
 }
 
-// split is what the store says about an incarnation that is expired in gossip but not dead.
+// split is the store's information about an incarnation that is expired in gossip but not dead.
 type split struct {
 	verdict     Verdict
 	first, last time.Time // first and latest of successive looks that found a heartbeat; zero: the latest look found none
 }
 
-// New returns a Detector for leases of that TTL.
+// New returns a Detector for leases with the given TTL.
 func New(ttl time.Duration) *Detector {
 	return &Detector{
 		TTL: ttl, cutOff: make(map[lease.Incarnation]split), dead: make(map[lease.Incarnation]time.Time),
 	}
 }
 
-// Verdict returns the verdict about an incarnation, if it is known without the store.
+// Verdict returns the verdict about an incarnation. known is false if the caller must query the store.
 func (d *Detector) Verdict(s *cluster.Snapshot, at lease.Incarnation, now time.Time) (v Verdict, known bool) {
 	switch {
 	case at.Number == 0: // there is no pin, or the room was released
@@ -98,10 +99,11 @@ func (d *Detector) Verdict(s *cluster.Snapshot, at lease.Incarnation, now time.T
 	return Dead, ok && now.Sub(since) < d.TTL
 }
 
-// Record takes the store's answer about an incarnation that is dead in gossip. A missing heartbeat proves
-// nothing unless this node's own heartbeats have arrived for a whole TTL, because the store may have been
-// away for all nodes. After the store was away, a host that finds a dead incarnation in the pin of its room
-// replaces the pin before others give the room a new home.
+// Record records the store's answer about an incarnation that is not live in gossip, and returns the verdict.
+// A missing heartbeat only proves a death after this node's own heartbeats have arrived for a whole TTL,
+// because the store may have been unreachable for all nodes. For reclaimTime after that, the verdict is
+// Silent. This gives a host time to replace a pin of its room that names a dead incarnation before other
+// nodes move the room.
 func (d *Detector) Record(at lease.Incarnation, heartbeat bool, now time.Time) Verdict {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -132,9 +134,9 @@ func (d *Detector) Record(at lease.Incarnation, heartbeat bool, now time.Time) V
 	return v
 }
 
-// Unknown returns the incarnations that are cut off, which have to be queried again. died reports that one of
-// them is certainly dead, because a later incarnation of its node is live, its process has ended, or it has
-// left.
+// Unknown returns the incarnations that are cut off from gossip, so that the caller queries the store about
+// them again. died reports whether one of the cut-off incarnations is now certainly dead, because a later
+// incarnation has replaced it, its failure is confirmed, or it has left.
 func (d *Detector) Unknown(s *cluster.Snapshot, now time.Time) (ask []lease.Incarnation, died bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -172,8 +174,8 @@ func (d *Detector) Gone(s *cluster.Snapshot, at lease.Incarnation) bool {
 }
 
 // CutOff returns the nodes, sorted by id, that have had heartbeats in the store for longer than a TTL while
-// gossip did not reach them. Less than a TTL means nothing, because a heartbeat outlives its node by that
-// time.
+// gossip did not reach them. A shorter time proves nothing, because the heartbeat of a dead node remains in
+// the store for up to a TTL.
 func (d *Detector) CutOff() []lease.NodeID {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -198,9 +200,9 @@ func (d *Detector) HeartbeatArrived(now time.Time) {
 	d.last, d.stillOut = now, false
 }
 
-// StoreAway records that the store was away, and whether it may have lost data. If the store only kept nodes
-// waiting, they have nothing to restore except what they host since then, so nobody waits for nodes that have
-// noticed nothing.
+// StoreAway records that the store was unreachable. lost is whether the store may have lost data. If the
+// store was only slow, nodes have no pins to restore except for rooms that they have hosted since then. So
+// this node does not wait for nodes that have not noticed the outage.
 func (d *Detector) StoreAway(lost bool, now time.Time) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -208,22 +210,23 @@ func (d *Detector) StoreAway(lost bool, now time.Time) {
 	d.since, d.last, d.wasAway, d.stillOut = now, time.Time{}, true, true
 }
 
-// awaits reports whether a loss of data is so recent that a live node may not have noticed it yet.
+// awaits reports whether the store may have lost data so recently that a live node may not have noticed it
+// yet.
 func (d *Detector) awaits(now time.Time) bool {
 	return d.lost && (d.stillOut || now.Sub(d.since) < d.TTL)
 }
 
 // Reclaiming reports whether the store has come back so recently that hosts may still have to restore their
-// pins. It includes the first call that reaches the store again.
+// pins. Reclaiming is already true for the first call that reaches the store again.
 func (d *Detector) Reclaiming(now time.Time) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.wasAway && (d.stillOut || now.Sub(d.since) < reclaimTime || d.restores)
 }
 
-// Back reports whether the store was away a short while ago, so that nodes may still restore their pins. self
-// is whether this node may do so. It becomes false after the node has restored no pins for a while, because a
-// node that the store refuses must not delay the others.
+// Back reports whether the store has come back recently, so that nodes may still restore their pins. self
+// reports whether this node may still restore pins. self becomes false when this node has restored no pins
+// for restoreTime, because a node with permanent errors must not delay the others.
 func (d *Detector) Back(now time.Time) (self, anyNode bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -241,8 +244,8 @@ func (d *Detector) Restored(now time.Time) {
 	d.restored = now
 }
 
-// OthersRestore records whether another node restores pins, and whether a node says neither that it restores
-// pins nor that it is done.
+// OthersRestore records what other nodes report in the store. restores is set if another node is still
+// restoring pins, and silent is set if a node has reported nothing.
 func (d *Detector) OthersRestore(restores, silent bool, now time.Time) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -252,14 +255,15 @@ func (d *Detector) OthersRestore(restores, silent bool, now time.Time) {
 	}
 }
 
-// Sketch returns what the detector knows. Times are ages, limited to the age at which they stop making a
-// difference. Two detectors with the same sketch decide the same from now on. It is for the model of rooms.
+// Sketch returns the state of the detector as text, for tests that explore a model of rooms. Two detectors
+// with the same sketch make the same decisions from now on. Times are ages, capped at the age from which they
+// make no difference.
 func (d *Detector) Sketch(now time.Time) string {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	age := func(at time.Time, most time.Duration) time.Duration { return min(now.Sub(at), most) }
 	since := age(d.since, max(d.TTL+reclaimTime, restoreTime))
-	if d.stillOut || !d.wasAway { // it begins again before it matters for longer
+	if d.stillOut || !d.wasAway { // since is reset before a greater age matters
 		since = min(since, d.TTL)
 	}
 	verdicts := make(map[lease.Incarnation]Verdict, len(d.cutOff))
@@ -274,9 +278,9 @@ func (d *Detector) Sketch(now time.Time) string {
 		age(d.heard, restoreTime), age(d.restored, restoreTime), verdicts, dead)
 }
 
-// Live returns the member with this incarnation, if it is live. An incarnation later than the one known here
-// has reached another node first, and counts as live, too. But this is not so for later incarnations of this
-// node itself, because after a clock went back, the present incarnation is earlier than dead ones.
+// Live returns the member with this incarnation, if it is live. A later incarnation than the member's is also
+// considered live, because other nodes may have met it first. Later incarnations of this node itself are not
+// considered live, because if its clock was set back, its dead incarnations can have greater numbers.
 func Live(s *cluster.Snapshot, at lease.Incarnation) *cluster.Member {
 	m, _ := s.Member(at.Node)
 	if m == nil || at.Number < m.Incarnation || (at.Number > m.Incarnation && s.Self != nil && at.Node == s.Self.ID) {
@@ -285,13 +289,13 @@ func Live(s *cluster.Snapshot, at lease.Incarnation) *cluster.Member {
 	return m
 }
 
-// proven reports whether the end of an incarnation is certain, because others have confirmed that its process
-// has ended or because it has left.
+// proven reports whether an incarnation is certainly dead, because other nodes have confirmed its failure or
+// because it has left.
 func proven(s *cluster.Snapshot, at lease.Incarnation) bool {
 	return slices.Contains(s.Crashed, at) || slices.Contains(s.Left, at)
 }
 
-// replaced reports whether a later incarnation is known to have replaced at.
+// replaced reports whether a later incarnation of the node has replaced at.
 func replaced(s *cluster.Snapshot, at lease.Incarnation) bool {
 	m, _ := s.Member(at.Node)
 	return m != nil && at.Number < m.Incarnation

@@ -10,37 +10,39 @@ import (
 	"github.com/roost-cluster/roost/lease"
 )
 
-// A look asks the store for at most lookAtOnce members. A member is silent after several looks in a row, over
-// at least leastSilence, because clients of a store that was away come back to it up to five seconds apart.
+// A look is one query of the store for the heartbeats of at most lookAtOnce members. A member is considered
+// silent if several looks in a row, over at least leastSilence, have found no heartbeat. The time is this
+// long because clients reconnect to a store up to five seconds apart.
 const (
 	lookAtOnce   = 64
 	leastSilence = 10 * time.Second
 )
 
-// Silence knows which members are live in gossip but send no heartbeats to this store, because they use
-// another store or none, or do not reach it. They get no new rooms, because they could not find them in their
-// own store and would place them again. Rooms that are pinned to them stay, because such a member is alive
-// and may host them, so a room that moved would have two hosts.
+// Silence tracks which members are live in gossip but send no heartbeats to this store. A silent member uses
+// another store, uses no store, or does not reach its store. A silent member gets no new rooms, because it
+// could not find the pins of these rooms in its own store and would place the rooms again. Rooms that are
+// already pinned to a silent member stay there. The member is alive and may host them, so moving a room could
+// give it two hosts.
 //
-// The looks of this node prove that the store answers, so a missing heartbeat means silence. It makes no
-// difference whether the store was empty a moment ago, or whose clock is right. A member that is paused soon
-// stops being a member in gossip. A silence ends with the first heartbeat.
+// A missing heartbeat means silence, because the looks of this node prove that the store answers. The result
+// does not depend on clocks or on whether the store has just lost its data. A paused member is not considered
+// silent for long, because its lease in gossip soon expires. A silence ends with the first heartbeat.
 //
 // Only one goroutine may call Ask and Learn. The other methods are safe for concurrent use.
 type Silence struct {
-	TTL time.Duration // of leases, and of heartbeats in the store
+	TTL time.Duration // TTL of leases and of heartbeats in the store
 
 	found atomic.Pointer[found]
-	since map[lease.Incarnation]span // time of looks that found no heartbeat
-	heard map[lease.NodeID]bool      // nodes that this store has heard, in any incarnation
+	since map[lease.Incarnation]span // times of the looks that found no heartbeat
+	heard map[lease.NodeID]bool      // nodes that have sent a heartbeat to this store, in any incarnation
 	next  int                        // where the next look begins
-	last  time.Time                  // the latest look
+	last  time.Time                  // time of the latest look
 }
 
-// span is the time from the first look to the latest.
+// span is the time from the first to the latest look that found no heartbeat.
 type span struct{ first, last time.Time }
 
-// found is what the looks have found.
+// found contains the results of the looks.
 type found struct {
 	silent []lease.Incarnation
 	named  []lease.NodeID
@@ -54,10 +56,10 @@ func (s *Silence) Silent() []lease.Incarnation {
 	return nil
 }
 
-// Named returns the silent members, sorted by id, that should use this store, because they state a capacity,
-// which is only for rooms, or because this store has heard of their node before. Other silent members may not
-// use rooms at all, for example if an application embeds an agent only for its partitions. They get no rooms
-// either, but that is not a problem.
+// Named returns the silent members, sorted by id, that should use this store. A member should use this store
+// if it has a capacity, which is only used for rooms, or if its node has sent a heartbeat to this store
+// before. Other silent members may not use rooms at all, for example if an application embeds an agent only
+// for its partitions. Such members get no rooms, but that is not a problem to report.
 func (s *Silence) Named() []lease.NodeID {
 	if f := s.found.Load(); f != nil {
 		return f.named
@@ -74,8 +76,9 @@ func (s *Silence) Ask(members []*cluster.Member) (ask []lease.Incarnation) {
 	return ask
 }
 
-// Learn takes the store's answer, which says which of ask it hears. After a pause, for example because the
-// store was away, silences start again, unless they had lasted long enough.
+// Learn records the store's answer. hears reports for each member in ask whether the store has a heartbeat of
+// the member. After a pause between looks, for example because the store was unreachable, Learn forgets
+// silences that were too short to be certain.
 func (s *Silence) Learn(members []*cluster.Member, ask []lease.Incarnation, hears []bool, now time.Time) {
 	s.forget(members, now.Sub(s.last) > s.TTL)
 	for i, at := range ask {
@@ -98,7 +101,7 @@ func (s *Silence) forget(members []*cluster.Member, pause bool) {
 	if s.heard == nil {
 		s.heard = make(map[lease.NodeID]bool)
 	}
-	if len(s.heard) > 2*len(members)+lookAtOnce { // most are gone
+	if len(s.heard) > 2*len(members)+lookAtOnce { // at least half of these nodes are gone
 		maps.DeleteFunc(s.heard, func(id lease.NodeID, _ bool) bool {
 			return !slices.ContainsFunc(members, func(m *cluster.Member) bool { return m.ID == id })
 		})

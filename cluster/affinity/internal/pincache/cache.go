@@ -1,8 +1,8 @@
-// Package pincache holds the pins that a node has learned from the store.
+// Package pincache caches the pins that a node has learned from the store.
 //
-// An entry stays after its freshness has ended, because while the store does not answer, a stale entry is the
-// best guess. When the store may have lost its data, or gone back to an earlier copy, a new generation
-// begins.
+// The cache keeps stale entries, because a stale entry is the best guess while the store does not answer. A
+// new generation begins when the store may have lost its data or reverted to an earlier copy. All entries of
+// earlier generations are stale.
 package pincache
 
 import (
@@ -14,37 +14,37 @@ import (
 	"github.com/roost-cluster/roost/lease"
 )
 
-// Cache has an entry for each known room. All methods are safe for concurrent use.
+// Cache contains an entry for each known room. All methods are safe for concurrent use.
 //
-// Entries are immutable and replaced with compare-and-swap. A caller stores an entry before it queries the
-// store (Begin), and replaces only that entry with the answer (Learn). A notification in between also
-// replaces the entry, so an answer that is out of date when it arrives never counts as fresh.
+// Entries are immutable, and callers replace them by compare-and-swap. Before a caller queries the store, it
+// stores an entry with Begin. Afterwards, Learn replaces only that entry with the answer. If a notification
+// arrives in between, it also replaces the entry, so an outdated answer is never considered fresh.
 type Cache struct {
 	rooms      sync.Map      // room → *Entry
 	generation atomic.Uint64 // counts how often the store may have lost its data
 	count      atomic.Int64
-	begun      atomic.Uint64 // counts the entries that do not come from another entry
+	begun      atomic.Uint64 // number of entries that were not derived from an earlier entry
 	max        int64
 
-	// younger is the first epoch that the store has given to a pin in a generation. Pins with smaller epochs
-	// may be from before the loss that began the generation.
+	// younger is the first epoch that the store has assigned to a pin in the latest such generation. A pin
+	// with a smaller epoch may be from before the data loss that started the generation.
 	younger atomic.Pointer[inGeneration]
 }
 
 type inGeneration struct{ generation, epoch uint64 }
 
-// Entry has the last known pin of a room.
+// Entry contains the last known pin of a room.
 type Entry struct {
 	Pin        pinstore.Pin
-	fresh      time.Time // until when Pin is valid without a query, in its generation
+	fresh      time.Time // until then, Pin is valid without a query, unless a new generation begins
 	Generation uint64    // generation in which Pin was learned
 	Asked      uint64    // the generation in which the store was queried
 	Fences     uint64    // the agent's count, before the store was queried
-	Confirmed  bool      // confirmed by the store; otherwise requested or assumed
+	Confirmed  bool      // the store has confirmed Pin; otherwise Pin is a guess
 	Learned    time.Time // when the store confirmed it
-	Late       bool      // the room's entry was removed while Pin was queried
-	begun      uint64    // number of the entry from which this one comes
-	ended      bool      // the room of Pin is no longer hosted here, and the store may delete Pin at any time: see Void
+	Late       bool      // the room's entry was removed during the query for Pin
+	begun      uint64    // number of the first entry from which this entry was derived
+	ended      bool      // this node's hosting with Pin has ended, and the store may delete Pin at any time: see Void
 }
 
 // New returns a cache for at most the given number of rooms.
@@ -56,8 +56,8 @@ func (c *Cache) Size() int64 { return c.count.Load() }
 // Generation counts how often the store may have lost its data.
 func (c *Cache) Generation() uint64 { return c.generation.Load() }
 
-// First returns the latest generation in which the store has given a new epoch, and the
-// first epoch in it. It is for the model of rooms.
+// First returns the latest generation in which the store has assigned a new epoch, and the first such epoch.
+// Only tests use First.
 func (c *Cache) First() (generation, epoch uint64, ok bool) {
 	if first := c.younger.Load(); first != nil {
 		return first.generation, first.epoch, true
@@ -73,19 +73,19 @@ func (c *Cache) Get(room string) *Entry {
 	return nil
 }
 
-// IsFresh reports whether e can be used without a query to the store.
+// IsFresh reports whether a caller can use e without querying the store.
 func (c *Cache) IsFresh(e *Entry) bool {
 	return e.Generation == c.generation.Load() && time.Until(e.fresh) > 0 // only reads the monotonic clock
 }
 
-// Lost reports whether the store may have lost the pin after it confirmed it. A deleted pin is not lost,
-// because the store notifies of the deletion.
+// Lost reports whether the store may have lost the pin of e after confirming it. Lost is false for a deleted
+// pin, because the store sends a notification of the deletion.
 func (c *Cache) Lost(e *Entry) bool { return e.Confirmed && e.Generation != c.generation.Load() }
 
 // InvalidateAll makes all entries stale, because the store may have lost its data or its notifications.
 func (c *Cache) InvalidateAll() { c.generation.Add(1) }
 
-// Gave records a new epoch from the store, for a query in a generation.
+// Gave records an epoch that the store has assigned. generation is the generation before the query.
 func (c *Cache) Gave(epoch, generation uint64) {
 	for {
 		first := c.younger.Load()
@@ -98,21 +98,21 @@ func (c *Cache) Gave(epoch, generation uint64) {
 	}
 }
 
-// MayBeOlder reports whether a pin with this epoch may be from before the store lost data, so that there may
-// have been later hostings that the store has forgotten.
+// MayBeOlder reports whether a pin with this epoch may be from before the store lost data. If so, the room
+// may have had later hostings that the store has lost.
 func (c *Cache) MayBeOlder(epoch uint64) bool {
 	generation, first := c.generation.Load(), c.younger.Load()
 	return generation > 0 && (first == nil || first.generation < generation || epoch < first.epoch)
 }
 
-// Known returns the pin of a room as the store has confirmed it, or none.
+// Known returns the last pin of a room that the store has confirmed, or the zero Pin.
 func (c *Cache) Known(room string) pinstore.Pin { return c.Get(room).Known() }
 
 // Least returns the smallest epoch that a valid pin of the room can have. A pin with a smaller epoch belongs
 // to a hosting that has ended.
 func (c *Cache) Least(room string) uint64 { return c.Get(room).Least() }
 
-// Known is Cache.Known for an entry, or for none.
+// Known is Cache.Known for an entry. e may be nil.
 func (e *Entry) Known() pinstore.Pin {
 	if e == nil || !e.Confirmed {
 		return pinstore.Pin{}
@@ -120,7 +120,7 @@ func (e *Entry) Known() pinstore.Pin {
 	return e.Pin
 }
 
-// Least is Cache.Least for an entry, or for none.
+// Least is Cache.Least for an entry. e may be nil.
 func (e *Entry) Least() uint64 {
 	if e != nil && e.ended {
 		return e.Pin.Epoch + 1
@@ -128,8 +128,8 @@ func (e *Entry) Least() uint64 {
 	return e.Known().Epoch
 }
 
-// Begin records that a query to the store begins. It keeps the pin. fences is the
-// agent's count.
+// Begin must be called before a query to the store. Begin replaces the room's entry with a stale entry for
+// the same pin, and returns the new entry for Learn. fences is how often the agent has been fenced.
 func (c *Cache) Begin(room string, fences uint64) *Entry {
 	for {
 		generation := c.generation.Load()
@@ -150,10 +150,10 @@ func (c *Cache) Begin(room string, fences uint64) *Entry {
 	}
 }
 
-// Learn replaces the entry asked with the store's answer, unless the answer's epoch is smaller because the
-// store has gone back to older data. If another change came in between, it keeps the answer only if it is
-// newer, and not as fresh. Learn reports whether the pin is news. If several callers learn the same pin, one
-// gets true.
+// Learn replaces the entry asked with the store's answer, unless the answer has a smaller epoch because the
+// store has reverted to older data. If the entry has changed since Begin, Learn only stores the answer if it
+// has a greater epoch, and marks it as stale. Learn returns true if the pin is newer than the room's previous
+// pin. If several callers learn the same pin, only one of them gets true.
 func (c *Cache) Learn(room string, asked *Entry, pin pinstore.Pin, fresh time.Time) (news bool) {
 	if pin == (pinstore.Pin{}) {
 		if c.rooms.CompareAndDelete(room, asked) {
@@ -177,7 +177,7 @@ func (c *Cache) Learn(room string, asked *Entry, pin pinstore.Pin, fresh time.Ti
 	for !c.rooms.CompareAndSwap(room, old, e) {
 		var ok bool
 		if old, ok = c.rooms.Load(room); !ok {
-			return true // the entry was evicted in between
+			return true // the entry was removed in between
 		}
 		if old.(*Entry).Pin.Epoch >= pin.Epoch {
 			return false
@@ -188,8 +188,9 @@ func (c *Cache) Learn(room string, asked *Entry, pin pinstore.Pin, fresh time.Ti
 	return old.(*Entry).Pin.Epoch < pin.Epoch
 }
 
-// Update stores a pin that was learned without Begin, if the room has an entry. It reports whether the pin is
-// news, which it always is for a room without an entry.
+// Update stores a pin that was learned without Begin, if the room has an entry with a smaller epoch. Update
+// reports whether the pin is newer than the cached pin. For a room without an entry, Update always returns
+// true.
 func (c *Cache) Update(room string, pin pinstore.Pin) (news bool) {
 	for {
 		old, ok := c.rooms.Load(room)
@@ -205,8 +206,8 @@ func (c *Cache) Update(room string, pin pinstore.Pin) (news bool) {
 	}
 }
 
-// Void records that a hosting of this node has ended, before its pin is deleted. Because the deletion may
-// take effect much later, this node no longer counts the pin as valid, and gives the room a greater epoch.
+// Void records that a hosting of this node has ended. Call it before deleting the hosting's pin. The deletion
+// may take effect much later, so from now on this node ignores the pin and gives the room a greater epoch.
 func (c *Cache) Void(room string, pin pinstore.Pin) {
 	next := &Entry{Pin: pin, Generation: c.generation.Load(), Confirmed: true, ended: true, begun: c.begun.Add(1)}
 	for {
@@ -221,7 +222,7 @@ func (c *Cache) Void(room string, pin pinstore.Pin) {
 	}
 }
 
-// Assume stores a guess, unless the store has confirmed a pin.
+// Assume stores a pin as a guess, unless the room's entry was confirmed by the store.
 func (c *Cache) Assume(room string, pin pinstore.Pin) {
 	guess := &Entry{Pin: pin, Generation: c.generation.Load(), begun: c.begun.Add(1)}
 	old, ok := c.rooms.LoadOrStore(room, guess)
@@ -234,8 +235,8 @@ func (c *Cache) Assume(room string, pin pinstore.Pin) {
 	}
 }
 
-// Invalidate makes a room's entry stale after a notification, and reports whether
-// there is an entry.
+// Invalidate makes a room's entry stale after a notification. Invalidate returns false if the room has no
+// entry.
 func (c *Cache) Invalidate(room string) bool {
 	for {
 		old, ok := c.rooms.Load(room)
@@ -248,7 +249,8 @@ func (c *Cache) Invalidate(room string) bool {
 	}
 }
 
-// On returns the rooms that are pinned to an incarnation for which want returns true. It costs O(rooms).
+// On returns the cached rooms whose pin names an incarnation for which want returns true. Each call iterates
+// over the whole cache.
 func (c *Cache) On(want func(lease.Incarnation) bool) []string {
 	var rooms []string
 	c.rooms.Range(func(room, e any) bool {
@@ -267,13 +269,13 @@ func (c *Cache) Evict(room string) {
 	}
 }
 
-// added evicts arbitrary entries if there are too many.
+// added counts a new entry, and evicts arbitrary entries if the cache is too large.
 func (c *Cache) added() {
 	over := c.count.Add(1) - c.max
 	if over <= 0 {
 		return
 	}
-	over += c.max / 16 // so that the next few need no eviction
+	over += c.max / 16 // evict more than necessary, so that the next additions need no eviction
 	c.rooms.Range(func(room, _ any) bool {
 		c.Evict(room.(string))
 		over--
@@ -281,7 +283,7 @@ func (c *Cache) added() {
 	})
 }
 
-// stale returns e without its freshness.
+// stale returns a stale copy of e.
 func (e *Entry) stale() *Entry {
 	return &Entry{Pin: e.Pin, Generation: e.Generation, Confirmed: e.Confirmed, Late: e.Late, begun: e.begun, ended: e.ended}
 }

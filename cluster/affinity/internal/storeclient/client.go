@@ -1,5 +1,5 @@
-// Package storeclient calls the store of pins: within a budget and behind a circuit breaker for callers that
-// wait, and in batches for goroutines.
+// Package storeclient calls the pin store. For waiting callers, each call has a time budget and passes a
+// circuit breaker. For background goroutines, it sends ops in batches.
 package storeclient
 
 import (
@@ -23,17 +23,17 @@ import (
 // Limits of a batch.
 const (
 	BulkTime = 2 * time.Second // longer than the default budget, because no caller waits for it
-	BulkOps  = 256             // so that other calls get their turn
+	BulkOps  = 256             // small enough not to delay other calls
 )
 
 const (
-	tripAfter = 3           // calls in a row without an answer in time
+	tripAfter = 3           // timeouts in a row
 	openTime  = time.Second // how long the breaker stays open before it tries a call
 	awayAfter = 3           // failed heartbeats in a row
 )
 
-// Client calls a Store. It counts the calls and knows whether the store answers. For Index, and for
-// heartbeats that prove nothing about the store, use the Store itself.
+// Client calls a Store. Client counts the calls and tracks whether the store answers. For Index, and for
+// heartbeats that should not affect this state, use the Store field directly.
 type Client struct {
 	Store   pinstore.Store
 	budget  time.Duration
@@ -42,8 +42,8 @@ type Client struct {
 	queue   queue
 	breaker *gobreaker.CircuitBreaker[[]pinstore.Result]
 
-	// transition is 0, or 1 plus the state that the breaker has just entered. It is logged later, because the
-	// breaker reports it under its own lock, where no log handler may run.
+	// transition is 0, or 1 plus the state that the breaker has just entered. The client logs the transition
+	// later, because the breaker reports it while holding a lock, and no log handler may run under a lock.
 	transition atomic.Int32
 
 	FailedHeartbeats int          // in a row; owned by the keeper
@@ -53,16 +53,17 @@ type Client struct {
 	took   latency.Histogram
 	errors atomic.Uint64
 
-	latest    [3]time.Duration // that heartbeats took; owned by the keeper
-	heartbeat int              // how many were answered
-	far       bool             // by the log
-	roundTrip atomic.Int64     // the shortest of the latest; 0 before these
+	latest    [3]time.Duration // times of the latest heartbeats; owned by the keeper
+	heartbeat int              // number of answered heartbeats
+	far       bool             // the log reports the store as too far away
+	roundTrip atomic.Int64     // the shortest of latest, in nanoseconds; 0 until latest is full
 }
 
-// New returns a client with a breaker that opens after several calls without an answer in time. Then all
-// calls fail at once, except one per second. Calls that fail quickly don't open the breaker.
+// New returns a client with a circuit breaker that opens after several timeouts in a row. While the breaker
+// is open, all calls fail at once, except one call per second. Errors other than timeouts don't open the
+// breaker.
 //
-// unasked, which may be nil, is called for each call that the breaker rejects.
+// If unasked is not nil, the client calls it for each op that gets no call because the breaker is open.
 func New(store pinstore.Store, budget time.Duration, log *slog.Logger, unasked func(ctx context.Context, why error)) *Client {
 	c := &Client{Store: store, budget: budget, log: log, unasked: unasked}
 	c.queue = queue{call: c.call, budget: budget}
@@ -92,8 +93,8 @@ func (c *Client) logTransition() {
 	}
 }
 
-// Bounded limits a call to the budget. The end of ctx does not end the call, because a caller who gives up
-// must not look like a store that does not answer.
+// Bounded returns a context that limits a call to the budget. The new context ignores a cancellation of ctx,
+// because a caller who gives up must not look like a store that does not answer.
 func (c *Client) Bounded(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(context.WithoutCancel(ctx), c.budget)
 }
@@ -116,15 +117,16 @@ func isBreakers(err error) bool {
 	return errors.Is(err, gobreaker.ErrOpenState) || errors.Is(err, gobreaker.ErrTooManyRequests)
 }
 
-// call performs ops in one call behind the breaker, and measures the time from when it is sent. If any op was answered in time,
-// the store answers. A call with only the rest of a join's budget says nothing against the store.
+// call performs ops in one store call behind the breaker, and measures its time. The call is considered a
+// timeout if every op timed out. A call that only had the rest of a join's budget is never considered a
+// timeout.
 func (c *Client) call(ctx context.Context, ops ...pinstore.Op) []pinstore.Result {
 	whole := c.queue.whole(ctx)
 	results, err := c.breaker.Execute(func() ([]pinstore.Result, error) {
 		asked := time.Now()
 		got := c.Store.Swap(ctx, ops...)
 		took := time.Since(asked)
-		for range ops { // each has callers who wait
+		for range ops { // each op has waiting callers
 			c.took.Add(took)
 		}
 		for _, r := range got {
@@ -141,8 +143,8 @@ func (c *Client) call(ctx context.Context, ops ...pinstore.Op) []pinstore.Result
 	return results
 }
 
-// SwapAll performs ops in batches. If after is not nil, SwapAll calls it after each batch. If a whole batch
-// fails, SwapAll stops, and the remaining ops fail with the same error.
+// SwapAll performs ops in batches. If after is not nil, SwapAll calls it after each batch. If all ops of a
+// batch fail, SwapAll stops, and the remaining ops fail with the same error.
 func (c *Client) SwapAll(ctx context.Context, ops []pinstore.Op, after func()) []pinstore.Result {
 	results := make([]pinstore.Result, 0, len(ops))
 	for len(ops) > 0 {
@@ -166,8 +168,8 @@ func (c *Client) SwapAll(ctx context.Context, ops []pinstore.Op, after func()) [
 	return results
 }
 
-// Heartbeat sends this node's heartbeat for the keeper and detects when the store is away. back reports the
-// first answer after that.
+// Heartbeat sends this node's heartbeat for the keeper, and detects when the store does not answer. back is
+// set for the first answer after such an outage.
 func (c *Client) Heartbeat(
 	ctx context.Context,
 	self lease.Incarnation,
@@ -193,8 +195,9 @@ func (c *Client) Heartbeat(
 	return alive, back, nil
 }
 
-// answered notes how long a heartbeat took, and logs if the store is too far away for the budget, because a join may need
-// three round trips. The shortest of the latest times counts, because a busy machine delays single heartbeats.
+// answered records how long a heartbeat took. answered logs a warning if three round trips, which a join may
+// need, exceed the budget. answered uses the shortest of the latest times, because a busy machine can delay
+// single heartbeats.
 func (c *Client) answered(took time.Duration) {
 	c.latest[c.heartbeat%len(c.latest)] = took
 	if c.heartbeat++; c.heartbeat < len(c.latest) {
@@ -213,12 +216,13 @@ func (c *Client) answered(took time.Duration) {
 	}
 }
 
-// whyFailed returns why a call failed. A slow store needs another fix than a store that has stopped.
+// whyFailed returns a short reason for a failed call. whyFailed distinguishes a timeout from a refused
+// connection, because a slow store needs another fix than a stopped store.
 func (c *Client) whyFailed(err error) string {
-	if e, ok := errors.AsType[syscall.Errno](err); ok { // without its addresses
+	if e, ok := errors.AsType[syscall.Errno](err); ok { // omit the addresses
 		return e.Error()
 	}
-	if e, ok := errors.AsType[*net.OpError](err); ok && e.Op == "dial" { // a late call failed because there is no connection
+	if e, ok := errors.AsType[*net.OpError](err); ok && e.Op == "dial" { // report the missing connection instead of a timeout
 		return e.Error()
 	}
 	if e, ok := errors.AsType[net.Error](err); ok && e.Timeout() {
@@ -227,7 +231,7 @@ func (c *Client) whyFailed(err error) string {
 	return strings.TrimPrefix(err.Error(), pinstore.ErrStore.Error()+": ")
 }
 
-// Away reports whether several heartbeats in a row have failed.
+// Away reports whether the latest awayAfter heartbeats, or more, have failed.
 func (c *Client) Away() bool { return c.away.Load() }
 
 // Stats counts the calls of waiting callers.
@@ -238,7 +242,7 @@ type Stats struct {
 	Doubt   bool   // the store does not answer
 	Problem string // of Doubt
 
-	RoundTrip time.Duration // of a heartbeat: the shortest of the latest few; 0 before these
+	RoundTrip time.Duration // the shortest time of the latest three heartbeats; 0 before the third
 }
 
 // Stats returns the counters.
@@ -250,7 +254,7 @@ func (c *Client) Stats() Stats {
 		Breaker:   breaker.String(), Doubt: c.away.Load() || breaker == gobreaker.StateOpen,
 	}
 	if s.Doubt {
-		s.Problem = c.whyFailed(context.DeadlineExceeded) // a timeout is what opens the breaker
+		s.Problem = c.whyFailed(context.DeadlineExceeded) // only timeouts open the breaker
 	}
 	if problem, failed := c.problem.Load().(string); failed && c.away.Load() {
 		s.Problem = problem

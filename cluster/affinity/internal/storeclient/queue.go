@@ -13,42 +13,44 @@ import (
 )
 
 const (
-	// abreast is how many calls of single ops may run before other ops wait. So if there are few callers,
-	// they only wait for the store.
+	// abreast is how many calls can run at the same time before further ops must wait. With few callers, no
+	// op waits for other ops.
 	abreast = 4
 
-	// tick is the longest time that an op waits for others to share its call. A store that answers sooner gets the
-	// next call when it has answered. A distant store gets a call each tick, so the number of running calls follows
-	// its round trip.
+	// tick is the maximum time that an op waits for other ops to share its call. If the store answers sooner,
+	// the next call starts right after the answer. A distant store gets one call per tick, so the number of
+	// running calls is proportional to its round trip time.
 	tick = 4 * time.Millisecond
 
-	// most is how many shared calls may run at a time. It bounds what a store that hangs can hold up until the breaker opens.
+	// most is the maximum number of running calls. most limits how many calls can pile up if the store hangs,
+	// until the breaker opens.
 	most = 256
 
 	// sharing is the maximum number of ops in a call that callers share.
 	sharing = 64
 
-	// apartTime is how long ops share no calls after a call without an answer in time.
+	// apartTime is how long each op gets its own call after a call has timed out.
 	apartTime = 10 * time.Second
 )
 
-// errBusy does not mean that the store is slow with an op, because it never got the op.
+// errBusy reports that an op was never sent to the store. errBusy does not indicate that the store is slow.
 var errBusy = errors.New("earlier calls are not answered yet")
 
-// queue calls a store for callers that each have an op. While several calls are running, further ops wait, for a
-// tick at most, and share the next call. So under load an op costs only a fraction of a call.
+// queue merges the ops of concurrent callers into shared store calls. While several calls are running,
+// further ops wait for at most a tick and then share the next call. So under load, an op costs only a
+// fraction of a call.
 type queue struct {
 	call   func(context.Context, ...pinstore.Op) []pinstore.Result // of the store
-	budget time.Duration                                           // of a call, from when it is sent
+	budget time.Duration                                           // timeout of a call, from when it is sent
 
 	mu      sync.Mutex
 	running int
 	idle    sync.Pool // of *waiter; not guarded by mu
 	waiting []*waiter // empty unless abreast calls are running
-	ticking bool      // a tick has begun, for those who wait
+	ticking bool      // a tick is running for the waiting ops
 
-	// Until then ops share no calls, because a call had no answer in time. A shard that hangs would otherwise
-	// delay the ops for other shards, too.
+	// apart is the time until which ops share no calls, because a call has timed out. Otherwise a hanging
+	// shard would also delay the ops for other shards.
 	apart time.Time
 }
 
@@ -58,8 +60,8 @@ type waiter struct {
 	late   *time.Timer
 }
 
-// Until returns a ctx that limits Client.Swap to a time, like context.WithDeadline but without the cost of a timer for each
-// call. Its Done does not tell that the time has come.
+// Until returns a ctx with a deadline for Client.Swap. Unlike context.WithDeadline, it does not cost a timer
+// per call, and its Done channel is not closed at the deadline.
 func Until(ctx context.Context, at time.Time) context.Context { return until{ctx, at} }
 
 type until struct {
@@ -70,11 +72,11 @@ type until struct {
 // Deadline implements context.Context.
 func (u until) Deadline() (time.Time, bool) { return u.at, true }
 
-// swap performs an op and waits at most until ctx ends, or for a ctx of Until, until its deadline. An op with a limit shares
-// no call.
+// swap performs an op and waits until ctx ends or its deadline has passed. An op with a Limit always gets its
+// own call.
 func (q *queue) swap(ctx context.Context, op pinstore.Op) pinstore.Result {
 	at, bounded := ctx.Deadline()
-	if ctx.Err() != nil || (bounded && !time.Now().Before(at)) { // nothing is sent
+	if ctx.Err() != nil || (bounded && !time.Now().Before(at)) { // fail without sending the op
 		return pinstore.Result{Err: fmt.Errorf("%w: %w", pinstore.ErrStore, errBusy)}
 	}
 	if op.Limit > 0 {
@@ -100,7 +102,7 @@ func (q *queue) swap(ctx context.Context, op pinstore.Op) pinstore.Result {
 	return q.wait(ctx, w)
 }
 
-// wait returns the answer for a waiter.
+// wait waits for the answer for w. If the caller's time is up before the op is sent, the op is never sent.
 func (q *queue) wait(ctx context.Context, w *waiter) pinstore.Result {
 	var late <-chan time.Time
 	if at, bounded := ctx.Deadline(); bounded {
@@ -121,14 +123,14 @@ func (q *queue) wait(ctx context.Context, w *waiter) pinstore.Result {
 		return pinstore.Result{Err: fmt.Errorf("%w: %w", pinstore.ErrStore, errBusy)}
 	}
 	select {
-	case res := <-w.answer: // it came at the same time
+	case res := <-w.answer: // the answer arrived at the same time
 		return res
 	default:
 		return pinstore.Result{Err: fmt.Errorf("%w: %w", pinstore.ErrStore, cmp.Or(ctx.Err(), context.DeadlineExceeded))}
 	}
 }
 
-// alone performs an op in a call of its own.
+// alone performs an op in its own call.
 func (q *queue) alone(ctx context.Context, op pinstore.Op) []pinstore.Result {
 	if at, bounded := ctx.Deadline(); bounded {
 		var cancel context.CancelFunc
@@ -138,7 +140,7 @@ func (q *queue) alone(ctx context.Context, op pinstore.Op) []pinstore.Result {
 	return q.call(ctx, op)
 }
 
-// waiter returns a waiter for an op.
+// waiter returns a new or reused waiter for an op.
 func (q *queue) waiter(op pinstore.Op) *waiter {
 	w, ok := q.idle.Get().(*waiter)
 	if !ok {
@@ -149,14 +151,15 @@ func (q *queue) waiter(op pinstore.Op) *waiter {
 	return w
 }
 
-// done keeps a waiter that has got its answer for another op.
+// done returns a waiter to the pool after it has received its answer.
 func (q *queue) done(w *waiter) {
 	w.late.Stop()
 	w.op = pinstore.Op{}
 	q.idle.Put(w)
 }
 
-// next ends a call, and begins the next one for ops that have waited if few calls are running. Otherwise the next tick does.
+// next ends a call. If ops are waiting and few calls are running, it starts the next call. Otherwise the next
+// tick starts one.
 func (q *queue) next() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -166,7 +169,7 @@ func (q *queue) next() {
 	}
 }
 
-// waitATick starts a tick if ops wait and no tick is running. The caller has the lock.
+// waitATick starts a tick if ops are waiting and no tick is running. The caller must hold the lock.
 func (q *queue) waitATick() {
 	if q.ticking || len(q.waiting) == 0 {
 		return
@@ -182,7 +185,7 @@ func (q *queue) waitATick() {
 	})
 }
 
-// begin begins a call for ops that have waited. The caller has the lock.
+// begin starts a call for waiting ops. The caller must hold the lock.
 func (q *queue) begin() {
 	q.running++
 	some := q.take()
@@ -192,14 +195,14 @@ func (q *queue) begin() {
 	}()
 }
 
-// whole reports whether a call gets the budget, and not only the rest of it that earlier calls of a join have left. Without an
-// answer, only such a call says something about the store.
+// whole reports whether a call has at least three quarters of the budget left. Otherwise earlier calls of the
+// same join have used up the time, so a timeout proves nothing about the store.
 func (q *queue) whole(ctx context.Context) bool {
 	until, bounded := ctx.Deadline()
 	return !bounded || time.Until(until) >= q.budget*3/4
 }
 
-// heed notices a call without an answer in time.
+// heed stops the sharing of calls for apartTime if one of the results is a timeout.
 func (q *queue) heed(whole bool, results []pinstore.Result) {
 	if !whole || !slices.ContainsFunc(results, func(r pinstore.Result) bool { return errors.Is(r.Err, context.DeadlineExceeded) }) {
 		return
@@ -209,12 +212,12 @@ func (q *queue) heed(whole bool, results []pinstore.Result) {
 	q.apart = time.Now().Add(apartTime)
 }
 
-// shared is the waiters that share an op.
+// shared lists the waiters that share an op.
 type shared []*waiter
 
-// take removes the waiters of the next call. The ops of a call must have distinct rooms, so reads of the same
-// room share an op, and other ops of that room continue to wait. While ops share no calls, each has its own.
-// The caller must hold the lock.
+// take removes and returns the waiters of the next call. The ops of a call must have distinct rooms, so reads
+// of the same room share an op, and other ops for that room continue to wait. While ops share no calls, take
+// starts a separate call for each waiter. The caller must hold the lock.
 func (q *queue) take() (some []shared) {
 	most := min(sharing, len(q.waiting))
 	at, apart := make(map[string]int, most), time.Now().Before(q.apart)
@@ -237,7 +240,7 @@ func (q *queue) take() (some []shared) {
 	return some
 }
 
-// share makes a call for some waiters. If one of them gives up, the call continues for the others.
+// share makes one call for several waiters. If a waiter gives up, the call continues for the other waiters.
 func (q *queue) share(some []shared) {
 	ctx, cancel := context.WithTimeout(context.Background(), q.budget)
 	defer cancel()
