@@ -19,8 +19,8 @@ var (
 	ErrClosed = errors.New("presence: closed")
 )
 
-// CheckName returns nil if name can name a room or a participant, or else an ErrName. A name has 1 to 512
-// bytes of UTF-8 without control characters and without { } and *.
+// CheckName returns nil if name is a valid name of a room or a participant. Otherwise, it returns an ErrName.
+// A name is valid if it has 1 to 512 bytes of UTF-8 and contains no control characters and none of { } *.
 func CheckName(name string) error {
 	if err := roomname.Check(name); err != nil {
 		return fmt.Errorf("%w: %w", ErrName, err)
@@ -28,5 +28,5 @@ func CheckName(name string) error {
 	return nil
 }
 
-// storeError makes err an ErrStore.
+// storeError wraps err in ErrStore.
 func storeError(err error) error { return fmt.Errorf("%w: %w", ErrStore, err) }
