@@ -18,8 +18,8 @@ import (
 //
 // The suite uses its own rooms and nodes, in partitions 0 to 999. Each test is a separate cluster. If the
 // store does not allow two clusters to use the same data, open must return a store with different data for
-// each test. The suite takes about a second. If the store does not notify, the suite takes about twice the
-// freshness of a result longer.
+// each test. The suite takes about a second. If the store does not notify, the suite additionally
+// takes twice the freshness of a result.
 func Store(t *testing.T, open func(t *testing.T) (instance func() pinstore.Store)) {
 	for _, c := range []struct {
 		name string
