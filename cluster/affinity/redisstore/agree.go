@@ -22,7 +22,8 @@ var errSetting = errors.New("a setting has a name without spaces, and neither ha
 // would confuse each other's rooms. Then it records the settings and the prefix under the name of the
 // cluster. The keys for these settings do not start with the prefix, so that nodes with different prefixes
 // see the same keys. If the store refuses a node because of its cluster name, the node does not record its
-// settings. Therefore, it cannot interfere with a node of its own cluster that has the right prefix.
+// settings. Therefore, the refused node cannot
+// interfere with a node of its own cluster that has the right prefix.
 func (s *Store) Agree(ctx context.Context, self lease.Incarnation, ttl time.Duration, settings pinstore.Settings) (pinstore.Agreed, error) {
 	if ttl > 0 {
 		ttl = max(ttl, time.Millisecond)
@@ -40,7 +41,7 @@ func (s *Store) Agree(ctx context.Context, self lease.Incarnation, ttl time.Dura
 	return agreed, errors.Join(err, also)
 }
 
-// unwritable reports whether a setting contains characters that cannot be stored in the keys.
+// unwritable reports whether the values of the keys cannot represent a setting.
 func unwritable(s pinstore.Setting) bool {
 	return s.Name == "" || strings.ContainsAny(s.Name, " \n\r\t") || strings.ContainsAny(s.Value, "\n\r")
 }

@@ -82,7 +82,7 @@ func (s *Store) Notified() error {
 // subscription is considered working once an echo has come back, and lost when an echo does not come back.
 //
 // The channel is not a sharded channel, even in a Redis Cluster. While a slot moves, the receiving master
-// already runs the scripts for rooms that have moved. However, it does not yet send messages of its sharded
+// already runs the scripts for rooms that have moved. However, the receiving master does not yet send messages of its sharded
 // channels to the subscribers at the old master.
 type subscription struct {
 	conn    redisconn.Conn
