@@ -8,6 +8,6 @@
 //		})
 //	}
 //
-// The suites check what the doc comments of the interfaces promise. They use only the interfaces and run in
-// real time.
+// The suites check what the doc comments of the interfaces promise. The suites use only the interfaces and
+// run in real time.
 package affinitytest

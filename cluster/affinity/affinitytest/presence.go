@@ -17,7 +17,8 @@ import (
 )
 
 const (
-	// ages is a stale time that no test reaches. moment is a stale time that tests wait for.
+	// ages is a value of stale that is never reached during a test. moment is a value of stale that tests
+	// wait for.
 	ages   = time.Hour
 	moment = 300 * time.Millisecond
 
@@ -26,7 +27,7 @@ const (
 )
 
 // Presence checks that a store keeps the promises of presence.Store. The function open must return two
-// instances that share their data, or the same instance twice. It must close the instances when the given
+// instances that share their data, or the same instance twice. open must close the instances when the given
 // test ends. The suite uses its own rooms, in partitions 0 to 999, and takes about two seconds.
 func Presence(t *testing.T, open func(t *testing.T) (a, b presence.Store)) {
 	for _, c := range []struct {
@@ -75,8 +76,8 @@ func (p *attendees) leave(s presence.Store, names ...string) {
 	}
 }
 
-// members returns the sorted participants of the room. It fails the test if Count returns a different number.
-// Don't call members while a participant is about to become stale.
+// members returns the sorted participants of the room. members fails the test if Count returns a different
+// number. Don't call members while a participant is about to become stale.
 func (p *attendees) members(s presence.Store) []string {
 	p.Helper()
 	names := slices.Sorted(maps.Keys(p.idle(s, ages)))
@@ -86,7 +87,7 @@ func (p *attendees) members(s presence.Store) []string {
 	return names
 }
 
-// idle returns how long each participant of the room has been idle. It fails the test if a participant
+// idle returns how long each participant of the room has been idle. idle fails the test if a participant
 // appears twice.
 func (p *attendees) idle(s presence.Store, stale time.Duration) map[string]time.Duration {
 	p.Helper()
@@ -156,8 +157,8 @@ func leaveRemoves(p *attendees) {
 	p.want(p.b, "ada")
 }
 
-// staleIsOut stops renewing one of two participants. That participant must become stale in time and not
-// earlier. The other participant must remain.
+// staleIsOut stops renewing one of two participants. It checks that this participant becomes stale in time
+// and not earlier, and that the other participant remains.
 func staleIsOut(p *attendees) {
 	renewed := time.Now()
 	p.heartbeat(p.a, moment, "dead", "alive")

@@ -12,9 +12,9 @@ import (
 	"github.com/roost-cluster/roost/placement"
 )
 
-// Store checks that a store keeps the promises of pinstore.Store. It calls open for each test. The function
-// that open returns must return a store on each call: either a new instance that uses the same data, or the
-// same instance every time. open must also close the instances when the given test ends.
+// Store checks that a store keeps the promises of pinstore.Store. Store calls open for each test. Each call
+// of the function that open returns must return a store. It can be a new instance with the same data or
+// always the same instance. The function open must also close the instances when the given test ends.
 //
 // The suite uses its own rooms and nodes, in partitions 0 to 999. Each test is a separate cluster. If the
 // store does not allow two clusters to use the same data, open must return a store with different data for
@@ -79,7 +79,7 @@ const (
 )
 
 // pins is the fixture of a test: instances of the store, a room in partition home that only this test uses,
-// and the test's own nodes. The incarnation again is the second incarnation of the node of first.
+// and the test's own nodes. first and again are two incarnations of the same node.
 type pins struct {
 	*testing.T
 	instance             func() pinstore.Store

@@ -48,8 +48,8 @@ func (p *pins) differ(
 	}
 }
 
-// The store refuses a user with different settings and names the setting that differs. It does not refuse the
-// other users.
+// The store refuses a user with different settings and names the setting that differs. The store does not
+// refuse the other users.
 func settingsDiffer(p *pins) {
 	mine, other := p.stating(0, "64", "0,1,2"), p.stating(0, "128", "0,1,2")
 	since := p.agree(p.a, p.first, long, mine)

@@ -170,8 +170,8 @@ func limitHolds(p *pins) {
 	}
 }
 
-// A node has headroom for a room only once. If several callers claim the room for that node concurrently, one
-// claim wins and none exceeds the limit.
+// If a node has headroom for a room only once and several callers claim that room for the node concurrently,
+// one claim wins. No claim exceeds the limit.
 func limitCountsARoomOnce(p *pins) {
 	stores := []pinstore.Store{p.a, p.b}
 	const rooms, claims = 50, 4

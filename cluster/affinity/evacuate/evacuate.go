@@ -1,4 +1,4 @@
-// Package evacuate moves all rooms away from a draining node before the node stops. It moves them one by one
+// Package evacuate moves all rooms away from a draining node before the node stops. The rooms move one by one
 // while the node still serves them.
 //
 //	err := agent.Drain(ctx)  // it gets no new rooms
@@ -36,8 +36,8 @@ type Plan struct {
 	// Rate is the number of rooms that move per second. Default 10.
 	Rate int
 
-	// Deadline is the maximum duration of an evacuation. If necessary to meet it, rooms move faster than
-	// Rate. Run returns an error if any rooms are left at the deadline. Default 0: no deadline.
+	// Deadline is the maximum duration of an evacuation. If necessary to meet the deadline, rooms move faster
+	// than Rate. Run returns an error if any rooms are left at the deadline. Default 0: no deadline.
 	Deadline time.Duration
 }
 
@@ -47,7 +47,7 @@ var ErrNotDraining = errors.New("evacuate: the node is not draining")
 
 const (
 	defaultRate = 10
-	// abreast is the maximum number of rooms that move at the same time. With a higher value, calls to the
+	// abreast is the maximum number of rooms that move at the same time. With more than 4 rooms, calls to the
 	// store would queue in the resolver.
 	abreast  = 4
 	burst    = 100 * time.Millisecond // how much of the rate may be caught up at once after moves that took too long
@@ -61,7 +61,7 @@ const (
 // progress. If report is not nil, Run calls it after each room, one call at a time.
 //
 // If the node is not draining, Run returns ErrNotDraining. If ctx ends, Run returns the cause. After
-// Plan.Deadline, it returns context.DeadlineExceeded with the latest failure.
+// Plan.Deadline, Run returns context.DeadlineExceeded with the latest failure.
 func Run(ctx context.Context, agent *cluster.Agent, rooms *affinity.Resolver, plan Plan, report func(affinity.Evacuation)) error {
 	if plan.Rate < 0 || plan.Deadline < 0 {
 		return fmt.Errorf("evacuate: a rate of %d and a deadline of %v: neither must be negative", plan.Rate, plan.Deadline)
@@ -176,8 +176,8 @@ func (r *run) settle(ctx context.Context, here []pinstore.Entry) {
 	}
 }
 
-// round tries to move each room once. It moves several rooms at the same time, so that a slow connection to
-// the store does not slow down the evacuation.
+// round tries to move each room once. round moves several rooms at the same time, so that a slow connection
+// to the store does not slow down the evacuation.
 func (r *run) round(ctx context.Context, left []pinstore.Entry) (err error) {
 	var moves errgroup.Group
 	moves.SetLimit(abreast)

@@ -15,7 +15,7 @@ import (
 	"github.com/roost-cluster/roost/placement"
 )
 
-// Memory is a Store in the memory of this process. Use it for a single node, for tests, or for nodes that
+// Memory is a Store in the memory of this process. Use Memory for a single node, for tests, or for nodes that
 // share a process. Nodes in separate processes need a shared store. With a separate Memory in each process,
 // the nodes would disagree about where a room lives.
 //
@@ -107,7 +107,7 @@ func (m *Memory) swap(now time.Time, op Op) Result {
 	return Result{Pin: pin, Done: true}
 }
 
-// count adds the units of an op with a limit. If the sum would exceed the limit, it adds nothing.
+// count adds the units of an op with a limit. If the sum would exceed the limit, count adds nothing.
 func (m *Memory) count(now time.Time, op Op) (counted int64, ok bool) {
 	if op.Limit <= 0 {
 		return 0, true
@@ -161,9 +161,9 @@ func (m *Memory) drop(room string) {
 	}
 }
 
-// sweep frees at most the given number of expired pins. Each call frees a few pins so that it stays fast, but
-// more than it adds so that expired pins do not accumulate. When a pin has been refreshed, its earlier
-// expiries have no effect.
+// sweep frees at most the given number of expired pins. Each call frees only a few pins, so that calls remain
+// fast. However, it frees more pins than a call adds, so that expired pins do not accumulate. When a pin has
+// been refreshed, its earlier expiries have no effect.
 func (m *Memory) sweep(now time.Time, most int) {
 	for range most {
 		if len(m.due) == 0 || now.Before(m.due[0].at) {
@@ -276,8 +276,8 @@ type claimed struct {
 	at    time.Time
 }
 
-// plus adds two numbers that are not negative. If the sum overflows, it returns the largest int64, because a
-// negative sum would look like headroom.
+// plus adds two numbers that are not negative. If the sum overflows, plus returns the largest int64, because
+// a negative sum would look like headroom.
 func plus(a, b int64) int64 {
 	if b > math.MaxInt64-a {
 		return math.MaxInt64

@@ -32,8 +32,8 @@ type Agreed struct {
 	Since  int64        // since when users have had these settings, by the store's clock; 0 if some differ
 	Differ []Difference // in the order of Settings.Values, and then the store's own
 
-	// Refused lists the users whose latest settings differ from these. It excludes users whose settings were
-	// removed or have expired. It is nil if any of these settings differ.
+	// Refused lists the users whose latest settings differ from the agreed settings. Refused excludes users
+	// whose settings were removed or have expired. Refused is nil if any of these settings differ.
 	Refused []lease.Incarnation
 }
 

@@ -24,13 +24,13 @@ const MaxSize = 1_000_000
 // Pin records where a room lives. The zero Pin means that the room has no pin.
 type Pin struct {
 	lease.Incarnation
-	// Epoch increases whenever the room moves to another incarnation. After the store has lost data, it also
-	// increases with each hosting unless the store's clock goes back. It is less than 2^53, so that every
-	// language can represent it.
+	// Epoch increases whenever the room moves to another incarnation. After the store has lost data, the
+	// epoch also increases with each hosting unless the store's clock goes back. An epoch is less than 2^53,
+	// so that every language can represent it.
 	Epoch uint64
 	Size  int // participants at the last refresh, up to MaxSize
-	// Needs is the part of the room's Demand other than Size, as of the last refresh. It is a URL query of at
-	// most 8 KiB. It is empty if Size is the whole demand. A Store must keep it unchanged.
+	// Needs is the part of the room's Demand other than Size, as of the last refresh. Needs is a URL query of
+	// at most 8 KiB. It is empty if Size is the whole demand. A Store must keep Needs unchanged.
 	Needs string
 }
 
@@ -40,7 +40,7 @@ func (p Pin) String() string {
 }
 
 // Released reports whether p is the mark of a room that another node has released. The mark has a node but no
-// incarnation. It remains until the host has seen it.
+// incarnation. The mark remains until the host has seen it.
 func (p Pin) Released() bool { return p.Node != "" && p.Number == 0 }
 
 // Op is a compare-and-set of one room's pin:
@@ -55,13 +55,14 @@ type Op struct {
 	Partition placement.Partition // of the room
 	Room      string              // valid, see affinity.CheckName
 
-	// If is the pin that must exist for the op to take effect. If it is the zero Pin, the room must not have
-	// a pin. Size and Needs are not compared. With Epoch 0, any pin of the incarnation matches.
+	// If is the pin that must exist for the op to take effect. If the field is the zero Pin, the room must
+	// not have a pin. Size and Needs are not compared. With Epoch 0, any pin of the incarnation matches.
 	If Pin
 
-	// Set is the new pin. The store picks its epoch. The epoch stays the same if the incarnation stays the
-	// same and Set's epoch is not greater. Otherwise, the store picks an epoch greater than the current
-	// epoch, the epochs of If and Set, and all earlier epochs of the room that it knows.
+	// Set is the new pin. The store picks the epoch of the new pin. The epoch remains the same if the
+	// incarnation remains the same and Set's epoch is not greater. Otherwise, the store picks an epoch
+	// greater than the current epoch, the epochs of If and Set, and all earlier epochs of the room that it
+	// knows.
 	Set Pin
 
 	// Limit, if it is not 0, limits the sum of the Units of all ops on Set's incarnation within the last
@@ -111,7 +112,7 @@ type Entry struct {
 // for implementations. All methods must be safe for concurrent use and must return no later than when ctx
 // ends.
 type Store interface {
-	// Swap performs each op atomically and independently of the others. It returns the results in the order
+	// Swap performs each op atomically and independently of the others. Swap returns the results in the order
 	// of the ops. The ops must be for distinct rooms. A single op takes one round trip.
 	Swap(ctx context.Context, ops ...Op) []Result
 
@@ -121,13 +122,13 @@ type Store interface {
 	// store.
 	Index(ctx context.Context, partitions []placement.Partition, want func(lease.Incarnation) bool, limit int) ([]Entry, error)
 
-	// Heartbeat records that self is alive for ttl from now, by the store's clock. With a ttl of 0, it
-	// removes the record. With a zero self, it records nothing. It returns which of the incarnations in ask
-	// are alive.
+	// Heartbeat records that self is alive for ttl from now, by the store's clock. With a ttl of 0, Heartbeat
+	// removes the record. With a zero self, Heartbeat records nothing. Heartbeat returns which of the
+	// incarnations in ask are alive.
 	Heartbeat(ctx context.Context, self lease.Incarnation, ttl time.Duration, ask []lease.Incarnation) ([]bool, error)
 
-	// Agree records the settings of self for ttl from now, by the store's clock. With a ttl of 0, it removes
-	// them. When the last user removes its settings, the store accepts any settings again.
+	// Agree records the settings of self for ttl from now, by the store's clock. With a ttl of 0, Agree
+	// removes the settings. When the last user removes its settings, the store accepts any settings again.
 	//
 	// If other users have different values for some settings, Agree records nothing and returns the
 	// differences, because the users that came first win. A store may add its own settings, such as the

@@ -75,7 +75,7 @@ func (t *attendance) begin(a *attendee) write {
 	return write{a, a.gone}
 }
 
-// end records the result of a write. It forgets a departure once the store has recorded it.
+// end records the result of a write. end forgets a departure once the store has recorded the departure.
 func (t *attendance) end(w write, err error) {
 	a := w.attendee
 	a.writes--
@@ -98,7 +98,7 @@ func (t *attendance) end(w write, err error) {
 	}
 }
 
-// due begins the writes that renew the participants in the slots first to last-1. It skips participants with
+// due begins the writes that renew the participants in the slots first to last-1. due skips participants with
 // a write in progress and participants with an owed write. Owed writes are returned by debts.
 func (t *attendance) due(first, last int64) []write {
 	var writes []write
@@ -115,8 +115,8 @@ func (t *attendance) due(first, last int64) []write {
 	return writes
 }
 
-// debts begins the writes that are owed. It forgets departures from before stale, because those participants
-// have sent no heartbeats since and are stale in the store too.
+// debts begins the writes that are owed. debts forgets departures from before the time stale. Those
+// participants have sent no heartbeats since, so they are stale in the store too.
 func (t *attendance) debts(stale time.Time) []write {
 	var writes []write
 	for a := range t.owed {
@@ -168,7 +168,7 @@ func (t *attendance) settle(a *attendee) {
 	}
 }
 
-// forget frees the memory of a departure. It deletes empty maps, because a map never shrinks.
+// forget frees the memory of a departure. forget deletes empty maps, because a map never shrinks.
 func (t *attendance) forget(a *attendee) {
 	t.gone--
 	t.settle(a)

@@ -43,8 +43,8 @@ func (t *Tracker) run(ctx context.Context) {
 	}
 }
 
-// heartbeat renews the slots first to last-1 and then writes the owed changes. It makes separate calls, so
-// that one room that the store rejects does not cause a retry of every slot.
+// heartbeat renews the slots first to last-1 and then writes the owed changes. The two steps are separate
+// calls to the store, so that a room that the store rejects does not cause a retry of every slot.
 func (t *Tracker) heartbeat(ctx context.Context, first, last int64) error {
 	t.mu.Lock()
 	due := t.here.due(first, last)

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// Memory is a Store in the memory of this process. Use it for a single node, for tests, or for nodes that
+// Memory is a Store in the memory of this process. Use Memory for a single node, for tests, or for nodes that
 // share a process. Memory needs no goroutine, because each call frees a few more stale participants than it
 // adds.
 type Memory struct {
@@ -139,8 +139,8 @@ func (m *Memory) expire(now time.Time, stale time.Duration, room Room) {
 	}
 }
 
-// sweep frees up to limit stale participants in any room. It covers all rooms because an abandoned room may
-// never be named in a call again.
+// sweep frees up to limit stale participants in any room. sweep covers all rooms, because no call may ever
+// name an abandoned room again.
 func (m *Memory) sweep(now time.Time, limit int) {
 	for range limit {
 		e := m.aging.Front()

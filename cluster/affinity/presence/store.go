@@ -26,8 +26,8 @@ type Member struct {
 	Idle time.Duration // since the last heartbeat, by the store's clock
 }
 
-// User returns the user who owns the connection. That is the name up to its last slash, or the whole name if
-// it has no slash.
+// User returns the user who owns the connection. The user is the part of the name before its last slash, or
+// the whole name if it has no slash.
 func (m Member) User() string {
 	if i := strings.LastIndexByte(m.Name, '/'); i > 0 {
 		return m.Name[:i]
@@ -40,9 +40,9 @@ func (m Member) User() string {
 // suite for implementations.
 //
 // All times are measured by the store's clock, in milliseconds or finer. A participant is stale if its last
-// heartbeat is at least the duration stale old. Stale participants are not counted. The store eventually
-// removes them, even if no call names their room again. The duration stale must be at least a millisecond and
-// the same for all users of a store.
+// heartbeat is at least as old as the duration stale. Stale participants are not counted. The store
+// eventually removes stale participants, even if no call names their room again. The duration stale must be
+// at least a millisecond and the same for all users of a store.
 //
 // All methods must be safe for concurrent use and must return no later than when ctx ends. Their errors wrap
 // ErrStore. After an error, the store may have applied the change fully, partially or not at all, or may
@@ -55,9 +55,9 @@ type Store interface {
 	// Leave removes participants. Removing an absent participant is not an error.
 	Leave(ctx context.Context, participants ...Participant) error
 
-	// Members returns the participants of a room, each once, in any order. It may read them in several steps,
-	// so that a huge room does not block the store. If a participant joins or leaves between two steps,
-	// Members may or may not return it.
+	// Members returns the participants of a room, each once, in any order. Members may read the participants
+	// in several steps, so that a huge room does not block the store. If a participant joins or leaves
+	// between two steps, Members may or may not return it.
 	Members(ctx context.Context, stale time.Duration, room Room) ([]Member, error)
 
 	// Count returns the number of participants of each room, in the order of rooms. It takes one round trip

@@ -62,7 +62,7 @@ func Start(store Store, partitions int, cfg Config) (*Tracker, error) {
 	return t, nil
 }
 
-// Join adds a participant to a room and keeps it there until Leave or Close. You can repeat Join. It takes
+// Join adds a participant to a room and keeps it there until Leave or Close. You can repeat Join. Join takes
 // one round trip and at most half of Config.Grace.
 //
 // Join returns ErrName for an invalid name, ErrClosed after Close, or ErrStore. After ErrStore, the
@@ -106,8 +106,8 @@ func (t *Tracker) change(ctx context.Context, room, participant string, begin fu
 	return t.write(ctx, []write{w})
 }
 
-// Members returns the participants of a room, sorted by name. It takes one round trip per 1,000 participants.
-// You can also call Members after Close.
+// Members returns the participants of a room, sorted by name. Members takes one round trip per 1,000
+// participants. You can also call Members after Close.
 func (t *Tracker) Members(ctx context.Context, room string) ([]Member, error) {
 	at, err := t.room(room)
 	if err != nil {
@@ -121,7 +121,7 @@ func (t *Tracker) Members(ctx context.Context, room string) ([]Member, error) {
 	return members, nil
 }
 
-// Count returns the number of participants of a room. It takes one round trip.
+// Count returns the number of participants of a room. Count takes one round trip.
 func (t *Tracker) Count(ctx context.Context, room string) (int, error) {
 	counts, err := t.Counts(ctx, []string{room})
 	if err != nil {
@@ -130,8 +130,8 @@ func (t *Tracker) Count(ctx context.Context, room string) (int, error) {
 	return counts[0], nil
 }
 
-// Counts returns the number of participants of each room, in the order of rooms. It takes one round trip. You
-// can also call Counts after Close.
+// Counts returns the number of participants of each room, in the order of rooms. Counts takes one round trip.
+// You can also call Counts after Close.
 func (t *Tracker) Counts(ctx context.Context, rooms []string) ([]int, error) {
 	at := make([]Room, len(rooms))
 	for i, room := range rooms {

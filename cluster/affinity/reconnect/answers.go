@@ -2,9 +2,9 @@ package reconnect
 
 import "time"
 
-// Resolved passes the answer of the resolve in progress to the machine and reports whether it is news. If it
-// is news, the caller must abandon an attempt in progress and must not report its outcome. The machine tries
-// the answer to a check even if its epoch is older, because the answer is fresher than any directive.
+// Resolved passes the answer of the resolve in progress to the machine and reports whether it is news. If the
+// answer is news, the caller must abandon an attempt in progress and must not report its outcome. The machine
+// tries the answer to a check even if its epoch is older, because the answer is fresher than any directive.
 func (r *Machine) Resolved(now time.Time, u float64, d Directive) bool {
 	if !r.asking {
 		return false
@@ -40,8 +40,8 @@ func (r *Machine) Resolved(now time.Time, u float64, d Directive) bool {
 
 // turn records the nth turn in a row to another node without a greater epoch. From the second turn on, the
 // machine pauses before the first attempt at the target, because two resolvers that cannot reach the store
-// may name two different nodes forever. The pause doubles like the pause after a refusal. Meanwhile, the
-// client continues to ask for a greater epoch.
+// may name two different nodes forever. The pause doubles with each turn, like the pause after a refusal.
+// Meanwhile, the client continues to ask for a greater epoch.
 func (r *Machine) turn(now time.Time, u float64, n int) {
 	if r.turns = n; n < 2 {
 		return

@@ -17,10 +17,11 @@ type Driver struct {
 	// accept the client. Required.
 	Connect func(ctx context.Context, d Directive) error
 
-	// Resolve resolves the room without caches. The Driver can call it while Connect is running. Required.
+	// Resolve resolves the room without caches. The Driver can call Resolve while Connect is running.
+	// Required.
 	Resolve func(ctx context.Context, room string) (Directive, error)
 
-	// Pace configures the number of attempts and the waits between them.
+	// Pace configures the number of attempts and the waits between attempts.
 	Pace Pace
 
 	// AttemptTimeout limits each call of Connect. Each call of Resolve is limited to AttemptTimeout or 2 s,
@@ -43,9 +44,9 @@ type Driver struct {
 // with each directive that arrives, at any time and from any goroutine. A call with an old directive changes
 // nothing, and concurrent calls wait for the same result.
 //
-// Follow returns nil when the client is connected, even if an earlier call made the connection. It returns a
-// *GaveUpError when the last attempt has failed. It returns ctx.Err() when ctx is done, while other calls
-// continue. Other errors are ErrNoNode, ErrRoom and ErrDriver.
+// Follow returns nil when the client is connected, even if an earlier call made the connection. Follow
+// returns a *GaveUpError when the last attempt has failed. When ctx is done, Follow returns ctx.Err(), while
+// other calls continue. Other errors are ErrNoNode, ErrRoom and ErrDriver.
 //
 // Only one Connect and one Resolve run at a time. If Connect or Resolve panics, one of the waiting callers
 // panics, and the Driver remains usable. No goroutine outlives the calls.
@@ -57,14 +58,14 @@ func (r *Driver) Follow(ctx context.Context, d Directive) error {
 }
 
 // Lost moves the client to the node of its room after the client has lost the connection that Connect made to
-// d. If the client already has another connection, Lost does nothing. Otherwise, it returns the same results
-// as [Driver.Follow]. If the client has no connection yet, call Lost with a Directive in which only Room is
-// set.
+// d. If the client already has another connection, Lost does nothing. Otherwise, Lost returns the same
+// results as [Driver.Follow]. If the client has no connection yet, call Lost with a Directive in which only
+// Room is set.
 //
 // Lost does not end an attempt in progress, because that attempt may be for the same d. Therefore, if the
 // connection is lost before Connect returns, Connect must fail. A connection can also be lost after Connect
-// returns but before the Driver has recorded it. Therefore, if the client has no open connection when Lost
-// returns nil, call Lost again.
+// returns but before the Driver has recorded the connection. Therefore, if the client has no open connection
+// when Lost returns nil, call Lost again.
 func (r *Driver) Lost(ctx context.Context, d Directive) error {
 	return r.join(ctx, d, (*Machine).Lost)
 }
@@ -148,7 +149,7 @@ func (r *Driver) resign() {
 	}
 }
 
-// leave unregisters a caller. If it was the last caller and the client is not connected, the machine stops,
+// leave unregisters a caller. If the last caller leaves and the client is not connected, the machine stops,
 // so that the next call starts over.
 func (r *Driver) leave() {
 	r.mu.Lock()

@@ -27,8 +27,8 @@ var (
 	ErrDriver = errors.New("reconnect: a Driver needs both Connect and Resolve")
 )
 
-// GaveUpError is the error for a client that could not be moved. errors.Is matches it with ErrGaveUp and with
-// every error that Last matches.
+// GaveUpError is the error for a client that could not be moved. errors.Is matches a GaveUpError with
+// ErrGaveUp and with every error that Last matches.
 type GaveUpError struct {
 	Room     string
 	Attempts int   // attempts to connect, at all targets

@@ -17,9 +17,9 @@ const (
 	StepDone                // the end; see Err
 )
 
-// Machine decides how a client finds the node of its room. It is a state machine without a clock, goroutine,
-// lock or connection, for clients with their own event loop. The package comment describes its states.
-// [Driver] runs a Machine in real time.
+// Machine decides how a client finds the node of its room. A Machine is a state machine without a clock,
+// goroutine, lock or connection, for clients with their own event loop. The package comment describes the
+// states of a Machine. [Driver] runs a Machine in real time.
 //
 // An attempt and a resolve may be in progress at the same time. Methods take the current time and a uniform
 // random number u in [0, 1). The zero value is ready to use.
@@ -80,7 +80,7 @@ func (r *Machine) Directed(now time.Time, u float64, d Directive) bool {
 	return true
 }
 
-// Lost tells the machine that the client has lost the connection that it made to d. It reports whether that
+// Lost tells the machine that the client has lost the connection that it made to d. Lost reports whether that
 // was the client's current connection. If the client has no connection yet, call Lost with a Directive in
 // which only Room is set, so that the machine finds the node of the room.
 func (r *Machine) Lost(now time.Time, u float64, d Directive) bool {
@@ -206,7 +206,7 @@ func (r *Machine) Refused(now time.Time, u float64, err error) {
 	}
 }
 
-// Failed tells the machine that the attempt in progress failed after the target had accepted it.
+// Failed tells the machine that the attempt in progress failed after the target had accepted the client.
 func (r *Machine) Failed(now time.Time, u float64, err error) {
 	if !r.connecting {
 		return
@@ -228,7 +228,7 @@ func (r *Machine) exhaust(pace Pace) {
 	}
 }
 
-// aim makes d the target and restarts the count of attempts at the target.
+// aim makes d the target and resets the count of attempts at the target.
 func (r *Machine) aim(at time.Time, d Directive) {
 	at = r.paused(at, d.To)
 	r.state, r.target, r.epoch = seeking, d, max(r.epoch, d.Epoch)

@@ -24,8 +24,8 @@ type Pace struct {
 	// client resolves the room one last time. Default 3.
 	Attempts int
 
-	// MinWait and MaxWait limit the wait after a failed attempt. The wait starts with the failure. It is
-	// uniformly random, so that the clients of a node do not return in waves. A connection that is lost
+	// MinWait and MaxWait limit the wait after a failed attempt. The wait starts with the failure. The wait
+	// is uniformly random, so that the clients of a node do not return in waves. A connection that is lost
 	// within MaxWait is considered a failed attempt. MaxWait is at least MinWait. Default 3 s and 5 s.
 	MinWait, MaxWait time.Duration
 

@@ -26,7 +26,7 @@ type step struct {
 
 var errExited = errors.New("reconnect: the function ended its goroutine")
 
-// run performs the steps of the machine until the machine finishes or ctx is done. It checks for the end
+// run performs the steps of the machine until the machine finishes or ctx is done. run checks for the end
 // while it holds the lock, so that a later directive sees the end.
 func (r *Driver) run(ctx context.Context) (ended bool, err error) {
 	done := make(chan *step, 2)
@@ -54,7 +54,7 @@ func (r *Driver) run(ctx context.Context) (ended bool, err error) {
 	return false, nil
 }
 
-// wait waits for the given duration if it is positive. It returns earlier after an outcome or news.
+// wait waits for the given duration if it is positive. wait returns earlier after an outcome or news.
 func (r *Driver) wait(ctx context.Context, wait time.Duration, done <-chan *step) {
 	var timeout <-chan time.Time
 	if wait > 0 {
@@ -81,8 +81,8 @@ type due struct {
 	err      error
 }
 
-// next starts the steps that are due. It returns the wait for the next step, or the end of the machine. It
-// starts no step until all abandoned steps have returned.
+// next starts the steps that are due. next returns the wait before the next step, or reports that the machine
+// has finished. It starts no step until all abandoned steps have returned.
 func (r *Driver) next(ctx context.Context, done chan<- *step) (d due) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

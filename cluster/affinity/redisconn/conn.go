@@ -12,13 +12,13 @@ import (
 
 // Conn is a connection to a Redis server or to a Redis Cluster. All methods must be safe for concurrent use.
 type Conn interface {
-	// Do sends commands in as few round trips as possible and returns their replies in order. It returns no
+	// Do sends commands in as few round trips as possible and returns their replies in order. Do returns no
 	// later than when ctx ends. Do must not send a command twice, except to follow a redirection of a Redis
 	// Cluster.
 	Do(ctx context.Context, commands ...Command) []Reply
 
-	// Subscribe calls message with each payload that is published to a channel, one call at a time. It runs
-	// until ctx ends or the subscription is lost, and returns the reason.
+	// Subscribe calls message with each payload that is published to a channel, one call at a time. Subscribe
+	// runs until ctx ends or the subscription is lost, and returns the reason.
 	Subscribe(ctx context.Context, channel string, message func(payload string)) error
 
 	// OnLoss registers the function lost. The Conn calls lost whenever a connection to a server is lost,
@@ -31,13 +31,13 @@ type Conn interface {
 	// them.
 	Close() error
 
-	// Clustered reports whether Redis divides the keys among servers by hash slot. It returns an error until
-	// a server has answered. After that, the result must not change.
+	// Clustered reports whether Redis divides the keys among servers by hash slot. Clustered returns an error
+	// until a server has answered. After that, the result must not change.
 	Clustered() (bool, error)
 }
 
-// Command is a Redis command. It consists of the words in Head, Keys and Args, in that order. In a Redis
-// Cluster, all Keys must have the same hash slot. A command without Keys can go to any master.
+// Command is a Redis command. A Command consists of the words in Head, Keys and Args, in that order. In a
+// Redis Cluster, all Keys must have the same hash slot. A command without Keys can go to any master.
 type Command struct{ Head, Keys, Args []string }
 
 // Words returns all words of a command.
@@ -51,7 +51,8 @@ type Reply struct {
 	// Value is nil, an int64, a string, or a []any that contains these types and nested lists.
 	Value any
 
-	// Err is an [Error] if the server rejected the command. It is another error if the server did not reply.
+	// Err is an [Error] if the server rejected the command. If the server did not reply, Err is another
+	// error.
 	Err error
 }
 

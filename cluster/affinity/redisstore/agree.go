@@ -15,15 +15,15 @@ import (
 
 var errSetting = errors.New("a setting has a name without spaces, and neither has line breaks")
 
-// Agree implements pinstore.Store. It takes two commands, one after the other. The store adds two settings:
-// the name of the cluster and the prefix.
+// Agree implements pinstore.Store. Agree takes two commands, one after the other. The store adds two
+// settings: the name of the cluster and the prefix.
 //
 // First, Agree records the name of the cluster under the prefix, because two clusters with the same prefix
-// would confuse each other's rooms. Then it records the settings and the prefix under the name of the
+// would confuse each other's rooms. Then Agree records the settings and the prefix under the name of the
 // cluster. The keys for these settings do not start with the prefix, so that nodes with different prefixes
 // see the same keys. If the store refuses a node because of its cluster name, the node does not record its
-// settings. Therefore, the refused node cannot
-// interfere with a node of its own cluster that has the right prefix.
+// settings. Therefore, the refused node cannot interfere with a node of its own cluster that has the right
+// prefix.
 func (s *Store) Agree(ctx context.Context, self lease.Incarnation, ttl time.Duration, settings pinstore.Settings) (pinstore.Agreed, error) {
 	if ttl > 0 {
 		ttl = max(ttl, time.Millisecond)

@@ -23,13 +23,13 @@ const (
 	page = 64
 )
 
-// Index implements pinstore.Store. It lists the incarnations with one command, or with one command for each
-// partition in a Redis Cluster. In each partition, it then takes two commands for each 64 rooms of each
+// Index implements pinstore.Store. Index lists the incarnations with one command, or with one command for
+// each partition in a Redis Cluster. In each partition, it then takes two commands for each 64 rooms of each
 // selected incarnation. Up to 128 commands share a round trip.
 //
-// Index removes stale entries. It may miss rooms that are pinned or released at the same time. If some keys
-// cannot be read, because a server is down or because roost did not write the value, Index returns the other
-// rooms with the error.
+// Index removes stale entries. Index can miss rooms that are pinned or released at the same time. If some
+// keys cannot be read, because a server is down or because roost did not write the value, Index returns the
+// other rooms with the error.
 func (s *Store) Index(
 	ctx context.Context,
 	partitions []placement.Partition,
@@ -69,7 +69,7 @@ type shelf struct {
 	read      int // entries so far
 }
 
-// shelves returns the shelves of the incarnations for which want returns true. It calls want only on the
+// shelves returns the shelves of the incarnations for which want returns true. shelves calls want only on the
 // caller's goroutine.
 func (s *Store) shelves(
 	ctx context.Context,

@@ -22,7 +22,7 @@ type keys struct {
 func (k keys) pin(p placement.Partition, room string) string { return k.of(p, ":r:", room) }
 
 // rooms returns the key of the zset of an incarnation's rooms. In a Redis Cluster, the zset covers one
-// partition. Its members are rooms, and the function scores explains their scores.
+// partition. The members of the zset are rooms. See the function scores for their scores.
 func (k keys) rooms(p placement.Partition, at string) string {
 	if k.clustered {
 		return k.of(p, ":n:", at)
@@ -50,8 +50,8 @@ func (k keys) unitsFor(at, room string) string { return k.units(at) + ":" + room
 func (k keys) heartbeats() string { return k.prefix + "lives" }
 
 // cluster returns three keys in the same slot: the string with the name of the cluster that uses these keys,
-// the zset of the incarnations with that name, and a key that is never written. Their hash tag is the word
-// "cluster".
+// the zset of the incarnations with that name, and a key that is never written. The hash tag of these keys is
+// the word "cluster".
 func (k keys) cluster() []string {
 	tag := k.prefix + "{cluster}:"
 	return []string{tag + "name", tag + "named", tag + "none"}
@@ -84,8 +84,8 @@ func checkPrefix(k string) error {
 	return nil
 }
 
-// textOf returns an incarnation in the format used in keys and values. It returns "" for the zero
-// incarnation.
+// textOf returns an incarnation in the format used in keys and values. For the zero incarnation, textOf
+// returns "".
 func textOf(l lease.Incarnation) string {
 	if l == (lease.Incarnation{}) {
 		return ""

@@ -34,8 +34,8 @@ type Presence struct {
 
 var _ presence.Store = (*Presence)(nil)
 
-// Presence returns a presence store that uses the same Redis and the same prefix as s. It is closed together
-// with s.
+// Presence returns a presence store that uses the same Redis and the same prefix as s. Closing s also closes
+// the presence store.
 func (s *Store) Presence() *Presence {
 	return &Presence{s, newScript(presenceHeartbeatSource), newScript(membersSource), newScript(countSource)}
 }
@@ -79,8 +79,8 @@ func (s *Presence) Leave(ctx context.Context, participants ...presence.Participa
 	return firstError("leave", s.store.conn.Do(ctx, commands...))
 }
 
-// Members implements presence.Store. It reads a room in pages of 1,000 participants with one command for each
-// page, so that a huge room does not block the server. The pages are ordered by the time of the last
+// Members implements presence.Store. Members reads a room in pages of 1,000 participants with one command for
+// each page, so that a huge room does not block the server. The pages are ordered by the time of the last
 // heartbeat. A heartbeat moves a participant to the end, so a participant that is present all the time is on
 // at least one page.
 func (s *Presence) Members(ctx context.Context, stale time.Duration, room presence.Room) ([]presence.Member, error) {

@@ -15,8 +15,8 @@ func reads(op *pinstore.Op) bool {
 	return op.If == (pinstore.Pin{}) && op.Set.Incarnation == (lease.Incarnation{})
 }
 
-// readOn performs ops that change nothing. It uses plain commands, which cost the server a third of what the
-// script costs. If a pin changes between the commands, the returned TTL may be the TTL of the next pin.
+// readOn performs ops that change nothing. readOn uses plain commands, which cost the server a third of what
+// the script costs. If a pin changes between the commands, the returned TTL may be the TTL of the next pin.
 func (s *Store) readOn(ctx context.Context, names keys, ops []pinstore.Op, order []batch, results []pinstore.Result) {
 	var commands []redisconn.Command
 	for _, b := range order {

@@ -67,8 +67,8 @@ func (s *Store) undo(ctx context.Context, op pinstore.Op, claimed pinstore.Resul
 	return pinstore.Result{Pin: undone.Pin, Full: true, Counted: units.before}
 }
 
-// uncount subtracts the units that were counted for a claim that failed or that another caller won. It runs
-// in the background. If it fails, the units remain counted until they are outside the window.
+// uncount subtracts the units that were counted for a claim that failed or that another caller won. uncount
+// runs in the background. If it fails, the units remain counted until they are outside the window.
 func (s *Store) uncount(op pinstore.Op, quarter string) {
 	go func() {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Second)

@@ -33,7 +33,7 @@ type Store struct {
 	swap, enter, clean, heartbeat, reserve, agree script
 
 	// split is set when a command with keys in several hash slots was refused although the server is not a
-	// Redis Cluster. This happens behind a proxy that divides the keys.
+	// Redis Cluster. A proxy that divides the keys causes such errors.
 	split atomic.Bool
 
 	news    *subscription
@@ -47,7 +47,7 @@ type Store struct {
 
 var _ pinstore.Store = (*Store)(nil)
 
-// New returns a store that uses conn. It returns an error only if the options are invalid. The store
+// New returns a store that uses conn. New returns an error only if the options are invalid. The store
 // subscribes to changes in the background. The store then owns the connection, and Store.Close closes it.
 func New(conn redisconn.Conn, opt Options) (*Store, error) {
 	prefix := cmp.Or(opt.Prefix, DefaultPrefix)

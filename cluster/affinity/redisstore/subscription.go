@@ -90,7 +90,7 @@ type subscription struct {
 	self    string // the sender of this store's own messages
 	changed func(room string)
 
-	// life identifies the current subscription. It is nil while there is no subscription.
+	// life identifies the current subscription. life is nil while there is no subscription.
 	life atomic.Pointer[subscribed]
 	why  atomic.Pointer[error] // why there is none
 
@@ -144,8 +144,8 @@ func (n *subscription) run(life context.Context) {
 	}
 }
 
-// subscribe subscribes once and returns when the subscription is lost. It reports whether the subscription
-// ever worked.
+// subscribe subscribes once and returns when the subscription is lost. subscribe reports whether the
+// subscription ever worked.
 func (n *subscription) subscribe(life context.Context) (worked bool, err error) {
 	ctx, cancel := context.WithCancelCause(life)
 	defer cancel(nil)
@@ -169,8 +169,8 @@ func (n *subscription) subscribe(life context.Context) (worked bool, err error) 
 	}
 }
 
-// listens waits until an echo comes back. It repeats the first echoes, because the store may publish them
-// before the server has registered the subscription.
+// listens waits until an echo comes back. listens repeats the first echoes, because the store may publish
+// them before the server has registered the subscription.
 func (n *subscription) listens(ctx context.Context, worked bool) error {
 	drain(n.echoed) // of an echo that came late
 	again, until := 5*time.Millisecond, time.Now().Add(echoTime)
@@ -218,7 +218,7 @@ func (n *subscription) message(payload string) {
 	}
 }
 
-// lose handles a lost connection or data loss on the server. It notifies the users even if there was no
+// lose handles a lost connection or data loss on the server. lose notifies the users even if there was no
 // subscription.
 func (n *subscription) lose(why error) {
 	n.end(why)

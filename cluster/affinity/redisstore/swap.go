@@ -17,8 +17,8 @@ import (
 )
 
 const (
-	// maxFresh is the maximum freshness of an answer while the subscription works. It limits how long a lost
-	// message can cause a stale answer.
+	// maxFresh is the maximum freshness of an answer while the subscription works. maxFresh limits how long a
+	// lost message can cause a stale answer.
 	maxFresh = 30 * time.Second
 
 	// unnotifiedFresh is the freshness of an answer while the subscription does not work.

@@ -1,5 +1,5 @@
 // Package goredisconn connects the stores of package redisstore to Redis with a go-redis client that your
-// program already has. It uses the client's settings for TLS, Sentinel and credentials.
+// program already has. The stores use the client's settings for TLS, Sentinel and credentials.
 //
 //	store, err := redisstore.New(goredisconn.New(client), redisstore.Options{Prefix: "calls:"})
 //
@@ -45,7 +45,7 @@ func New(client redis.UniversalClient) *Conn {
 	return c
 }
 
-// OnLoss implements redisconn.Conn. It does not watch connections that the client opened before New.
+// OnLoss implements redisconn.Conn. The Conn does not watch connections that the client opened before New.
 func (c *Conn) OnLoss(lost func()) { c.lost.Store(&lost) }
 
 // String returns the address of Redis.
@@ -68,9 +68,9 @@ func (c *Conn) Close() error {
 // Clustered implements redisconn.Conn.
 func (c *Conn) Clustered() (bool, error) { return c.clustered, nil }
 
-// Do implements redisconn.Conn. The client does not receive ctx. Otherwise, it would use ctx to dial and
-// could never reach a server whose connection takes longer than the budget of a call. Instead, the commands
-// run on their own goroutine until the client's timeouts.
+// Do implements redisconn.Conn. Do does not pass ctx to the client. Otherwise, the client would use ctx to
+// dial and could never reach a server whose connection takes longer than the budget of a call. Instead, the
+// commands run on their own goroutine until the client's timeouts.
 func (c *Conn) Do(ctx context.Context, commands ...redisconn.Command) []redisconn.Reply {
 	if err := ctx.Err(); err != nil {
 		return redisconn.Failed(len(commands), err)

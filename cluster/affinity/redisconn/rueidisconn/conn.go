@@ -6,8 +6,8 @@
 //	…
 //	defer store.Close() // and the connection
 //
-// The package supports a single server, a Redis Cluster and Sentinel, with TLS and ACL users. It uses one
-// connection to each server for commands and messages.
+// The package supports a single server, a Redis Cluster and Sentinel, with TLS and ACL users. The package
+// uses one connection to each server for commands and messages.
 //
 // Failed commands are not sent again, but connections recover automatically. If a single server has become a
 // replica (READONLY, MASTERDOWN), its connection is closed. The next connection goes to the server to which
@@ -52,13 +52,14 @@ type link struct {
 
 var errEarly = errors.New("still connecting")
 
-// Open connects to the Redis server that opt specifies. It returns an error only if the options are invalid.
-// Open waits for the first attempt to connect, but no longer than until ctx ends. The caller must close the
-// connection or pass it to a store.
+// Open connects to the Redis server that opt specifies. Open returns an error only if the options are
+// invalid. Open waits for the first attempt to connect, but no longer than until ctx ends. The caller must
+// close the connection or pass it to a store.
 //
 // While Redis is down, all commands fail immediately, and the connection retries in the background at least
-// every 2 s. After each failed attempt, it spends up to a second to find out what is at the address, for
-// example a TLS port, a sentinel, or a proxy without scripts. The errors of commands include the result.
+// every 2 s. After each failed attempt, the connection spends up to a second to find out what is at the
+// address, for example a TLS port, a sentinel, or a proxy without scripts. The errors of commands include the
+// result.
 func Open(ctx context.Context, opt Options) (*Conn, error) {
 	where, err := opt.validate()
 	if err != nil {
@@ -164,9 +165,10 @@ func (c *Conn) Clustered() (bool, error) {
 	return l.client.Mode() == rueidis.ClientModeCluster, nil
 }
 
-// Do implements redisconn.Conn. The client does not receive ctx. Otherwise, it would use ctx to dial and
-// could never reach a server whose connection takes longer than the budget of a call. Instead, the commands
-// run on their own goroutine. They end within seconds, because the client closes connections that hang.
+// Do implements redisconn.Conn. Do does not pass ctx to the client. Otherwise, the client would use ctx to
+// dial and could never reach a server whose connection takes longer than the budget of a call. Instead, the
+// commands run on their own goroutine. The commands end within seconds, because the client closes connections
+// that hang.
 func (c *Conn) Do(ctx context.Context, commands ...redisconn.Command) []redisconn.Reply {
 	if err := ctx.Err(); err != nil {
 		return redisconn.Failed(len(commands), err)

@@ -35,8 +35,8 @@ type connections struct {
 	mu   sync.Mutex
 	last map[string]*connection // by address; the client has one connection to each
 	// several means that the client has more than one connection to an address, because it receives messages
-	// over a separate connection (protocol=2). In that case, opening a connection does not report the loss of
-	// the previous connection.
+	// over a separate connection (protocol=2). With several connections, opening a connection does not report
+	// the loss of the previous connection.
 	several bool
 
 	failed error // error of the latest attempt; nil: it succeeded

@@ -15,8 +15,8 @@ const credentialsTime = 5 * time.Second
 
 // ask makes the client of opt call Credentials for each connection until life ends. Without special handling,
 // the client would also send these credentials to sentinels, because it passes only the address of a
-// connection to the callback. Therefore, the dialer marks connections to sentinels. It recognizes them by
-// their resolver, which resolves names like the default resolver.
+// connection to the callback. Therefore, the dialer marks connections to sentinels. The dialer recognizes
+// sentinels by their resolver, which resolves names like the default resolver.
 func (o Options) ask(life context.Context, opt *rueidis.ClientOption) {
 	if o.Credentials == nil {
 		return

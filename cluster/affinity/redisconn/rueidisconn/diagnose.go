@@ -82,10 +82,10 @@ type target struct {
 	key           string      // a key that a script and PUBLISH may name
 }
 
-// diagnose describes in one sentence what is at the first target that explains err, and what to do. It
-// returns "" if it finds nothing that err does not already say. It opens its own connections for up to a
-// second. It writes no data and never sends a password, but it publishes an empty message to a channel
-// without subscribers.
+// diagnose describes in one sentence what is at the first target that explains err, and what to do. If
+// diagnose finds nothing beyond what err says, it returns "". diagnose opens its own connections for up to a
+// second. diagnose writes no data and never sends a password. However, it publishes an empty message to a
+// channel without subscribers.
 func diagnose(ctx context.Context, err error, targets ...target) string {
 	ctx, cancel := context.WithTimeout(ctx, diagnoseTime)
 	defer cancel()
@@ -198,7 +198,7 @@ func (at target) lookAtTLS(ctx context.Context, err error) string {
 	}
 }
 
-// speaksTLS reports whether the server completes or refuses a TLS handshake. It sends no data over the
+// speaksTLS reports whether the server completes or refuses a TLS handshake. speaksTLS sends no data over the
 // connection.
 func (at target) speaksTLS(ctx context.Context) bool {
 	host, _, _ := net.SplitHostPort(at.addr)
@@ -266,8 +266,8 @@ func (at target) lookAtNeeds(ctx context.Context) string {
 type answer []string
 
 // try sends a command over a new connection, because some proxies close the connection when they receive an
-// unknown command. In that case, the answer is empty. If no connection is possible because the server has
-// just stopped, the answer is nil.
+// unknown command. If the connection was closed, the answer is empty. If no connection is possible because
+// the server has just stopped, the answer is nil.
 func (at target) try(ctx context.Context, command ...string) answer {
 	c, err := at.dial(ctx, at.tls)
 	if err != nil {

@@ -11,11 +11,11 @@ import (
 	"github.com/redis/rueidis"
 )
 
-// mover closes the connections to a server that is no longer the master, so that the next connections go to
-// the server to which the address of Redis then leads. After a failover of a managed Redis service or behind
-// a load balancer, the old master continues to run as a replica. It keeps its connections open but rejects
-// all writes. mover is for a single server. With Sentinel or a cluster, the client discovers the master
-// itself.
+// mover closes the connections to a server that is no longer the master. New connections then go to the
+// server at which the address of Redis points. After a failover of a managed Redis service or behind a load
+// balancer, the old master continues to run as a replica. The old master keeps its connections open but
+// rejects all writes. mover is for a single server. With Sentinel or a cluster, the client discovers the
+// master itself.
 type mover struct {
 	conns *connections
 
@@ -25,8 +25,8 @@ type mover struct {
 	next  time.Time // when they may be closed again
 }
 
-// The address may lead to the replica for a while, or permanently. Dialing the replica without a pause could
-// overload it. The first pause is short, and later pauses are longer.
+// The address of Redis may point at the replica temporarily or permanently. Dialing the replica without a
+// pause could overload it. The first pause is short, and later pauses are longer.
 const (
 	leastPause = 250 * time.Millisecond
 	mostPause  = 5 * time.Second

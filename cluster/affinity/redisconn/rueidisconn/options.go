@@ -40,12 +40,13 @@ type Options struct {
 	TLS *tls.Config
 
 	// Credentials returns the user and the password for the next connection, in place of the user and
-	// password in URL. An empty user means the default user. If it is nil, connections use the user and
-	// password in URL. Default nil.
+	// password in URL. An empty user means the default user. If Credentials is nil, connections use the user
+	// and password in URL. Default nil.
 	//
 	// The connection calls Credentials for each attempt to connect, from any goroutine, and several times per
 	// second while Redis rejects the credentials. Therefore, cache tokens that are expensive to obtain. New
-	// credentials do not require a restart. They apply to new connections, and open connections remain open.
+	// credentials do not require a restart. New credentials apply to new connections, and open connections
+	// remain open.
 	//
 	// An attempt to connect waits for Credentials until ctx ends, after 5 s. If Credentials returns an error,
 	// the attempt fails with that error. The error must not contain the password. For sentinels, connections
