@@ -27,8 +27,8 @@ type attendee struct {
 	gone  bool      // the participant has left, and the store may not know
 	since time.Time // when it left
 
-	// writes is the number of writes in progress. overlap is set if two writes have overlapped, because then
-	// it is unknown which of them the store performed last.
+	// writes is the number of writes in progress. If two writes have overlapped, overlap is true, because the
+	// node does not know which of them the store performed last.
 	writes  int
 	overlap bool
 }
@@ -99,7 +99,7 @@ func (t *attendance) end(w write, err error) {
 }
 
 // due begins the writes that renew the participants in the slots first to last-1. due skips participants with
-// a write in progress and participants with an owed write. Owed writes are returned by debts.
+// a write in progress and participants with an owed write. debts returns the owed writes.
 func (t *attendance) due(first, last int64) []write {
 	var writes []write
 	slots := int64(len(t.slots))

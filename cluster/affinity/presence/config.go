@@ -15,9 +15,9 @@ type Config struct {
 	// ms. Default 60 s.
 	Interval time.Duration
 
-	// Grace is how much longer than Interval a heartbeat may take to arrive, in whole milliseconds. The
-	// minimum is 10 ms. The participants of a crashed node remain visible for Interval + Grace. A single call
-	// to the store can take at most half of Grace. Default 5 s.
+	// Grace is how late a heartbeat can arrive after Interval has passed, in whole milliseconds. The minimum
+	// is 10 ms. The participants of a crashed node remain visible for Interval + Grace. A single call to the
+	// store can take at most half of Grace. Default 5 s.
 	Grace time.Duration
 
 	// Log receives log records. The handler may be slow, because a separate goroutine calls it. If more than
@@ -69,8 +69,8 @@ func (c Config) stale() time.Duration { return c.Interval + c.Grace }
 // second attempt.
 func (c Config) timeout() time.Duration { return c.Grace / 2 }
 
-// slots returns the number of slots in an interval. A failed heartbeat is repeated in the next slot, so a
-// slot must be no longer than half of Grace.
+// slots returns the number of slots in an interval. The tracker repeats a failed heartbeat in the next slot,
+// so a slot must be no longer than half of Grace.
 func (c Config) slots() int {
 	half := c.Grace / 2
 	return int(min(max((c.Interval+half-1)/half, 16), 256))

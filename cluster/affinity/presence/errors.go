@@ -7,7 +7,7 @@ import (
 	"github.com/roost-cluster/roost/internal/roomname"
 )
 
-// Errors for use with errors.Is.
+// Use errors.Is to check for these errors.
 var (
 	// ErrName reports a room or participant name that CheckName rejects.
 	ErrName = errors.New("presence: invalid name")
@@ -19,8 +19,9 @@ var (
 	ErrClosed = errors.New("presence: closed")
 )
 
-// CheckName returns nil if name is a valid name of a room or a participant. Otherwise, it returns an ErrName.
-// A name is valid if it has 1 to 512 bytes of UTF-8 and contains no control characters and none of { } *.
+// CheckName returns nil if name is a valid name of a room or a participant. Otherwise, CheckName returns an
+// ErrName. A name is valid if it has 1 to 512 bytes of UTF-8 and contains no control characters and none of {
+// } *.
 func CheckName(name string) error {
 	if err := roomname.Check(name); err != nil {
 		return fmt.Errorf("%w: %w", ErrName, err)

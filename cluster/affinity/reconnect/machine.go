@@ -9,7 +9,7 @@ import (
 // Step is an action that the client must perform next.
 type Step uint8
 
-// The steps of a Machine.
+// These are the steps that Machine.Next returns.
 const (
 	StepNone    Step = iota // nothing: there is no directive yet, or steps are in progress
 	StepConnect             // connect to Target; then call Connected, Refused or Failed

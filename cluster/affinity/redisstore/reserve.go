@@ -22,8 +22,8 @@ type counted struct {
 }
 
 // claim performs an op with a limit. The node's units are in a different slot than the room's pin, so one
-// script cannot update both. claim runs two scripts concurrently, so it takes one round trip. If the limit
-// forbids the pin, claim undoes the pin with a compare-and-set before it returns.
+// script cannot update both. Therefore, claim runs two scripts concurrently, which takes one round trip. If
+// the limit forbids the pin, claim undoes the pin with a compare-and-set before it returns.
 func (s *Store) claim(ctx context.Context, op pinstore.Op) pinstore.Result {
 	if err := check(&op); err != nil {
 		return pinstore.Result{Err: storeError(fmt.Sprintf("room %.80q", op.Room), err)}
@@ -68,7 +68,7 @@ func (s *Store) undo(ctx context.Context, op pinstore.Op, claimed pinstore.Resul
 }
 
 // uncount subtracts the units that were counted for a claim that failed or that another caller won. uncount
-// runs in the background. If it fails, the units remain counted until they are outside the window.
+// runs in the background. If uncount fails, the units remain counted until they are outside the window.
 func (s *Store) uncount(op pinstore.Op, quarter string) {
 	go func() {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Second)

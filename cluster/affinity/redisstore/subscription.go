@@ -52,7 +52,7 @@ func (s *Store) notify(room string) {
 }
 
 // notifyOthers notifies the users of this Store of each other's changes. The subscription ignores messages
-// that this Store has published, so it does not report these changes.
+// that this Store has published, so the subscription does not report these changes.
 func (s *Store) notifyOthers(ops []pinstore.Op, results []pinstore.Result) {
 	if len(s.users()) < 2 {
 		return
@@ -64,9 +64,9 @@ func (s *Store) notifyOthers(ops []pinstore.Op, results []pinstore.Result) {
 	}
 }
 
-// Notified returns nil if this store receives changes by other stores immediately. Otherwise, it returns the
-// reason. Without notifications, answers are fresh for 1 s in place of 30 s, so lookups cost more. A node
-// then takes up to 5 s to notice that another node has taken over one of its rooms.
+// Notified returns nil if this store receives changes by other stores immediately. Otherwise, Notified
+// returns the reason. Without notifications, answers are fresh for 1 s in place of 30 s, so lookups cost
+// more. A node then takes up to 5 s to notice that another node has taken over one of its rooms.
 func (s *Store) Notified() error {
 	if s.news.alive() != nil {
 		return nil

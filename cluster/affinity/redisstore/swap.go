@@ -29,7 +29,7 @@ const (
 	maxOps = 64
 )
 
-// These are the outcomes of an op.
+// Each op has one of these outcomes.
 const (
 	outcomeDone    = 1
 	outcomeGarbage = 2

@@ -13,6 +13,6 @@
 // the room now, the store does not answer, or this node does not know the address of the room's node.
 // Responses must not be cached, except reconnect.mjs.
 //
-// The handlers do not authorize clients, and Where and Redirect pin any room that a client names. Put them
-// behind your application's authorization checks.
+// The handlers do not authorize clients, and Where and Redirect pin any room that a client names. Put the
+// handlers behind your application's authorization checks.
 package signalling

@@ -17,10 +17,10 @@ const (
 	sendTime         = 10 * time.Second // for one event
 )
 
-// Follow streams the location of a room as Server-Sent Events. The first event contains the current node, and
-// each later event contains a new node, as in affinity.Resolver.Follow. Each event is a message without an
-// id. In a browser, pass the data of each event to the function follow of reconnect.mjs. The stream does not
-// pin the room, so a room that clients only follow may have no node.
+// Follow streams the location of a room as Server-Sent Events. Follow sends the current node of the room and
+// then each new node, like affinity.Resolver.Follow. Each event is a message without an id. In a browser,
+// pass the data of each event to the function follow of reconnect.mjs. The stream does not pin the room, so a
+// room that clients only follow may have no node.
 //
 // After keepAlive without an event (default 15 s), Follow sends an SSE comment. If a client does not read an
 // event within 10 s, Follow closes the connection. Each stream needs one goroutine in addition to the

@@ -10,7 +10,7 @@ import (
 	"github.com/roost-cluster/roost/cluster/affinity/reconnect"
 )
 
-// Where responds with the node of a room and pins the room if necessary. Clients use it as the resolve
+// Where responds with the node of a room and pins the room if necessary. Clients use Where as the resolve
 // function of reconnect.mjs. WebSocket connections cannot be redirected, so WebSocket clients must query
 // Where before they connect.
 func Where(rooms *affinity.Resolver) http.Handler {
@@ -22,9 +22,9 @@ func Where(rooms *affinity.Resolver) http.Handler {
 }
 
 // Redirect responds with a 307 redirect to the same path and query on the node of the room. A WHIP or WHEP
-// client then sends its offer to that node. Redirect pins the room if necessary. The scheme of the nodes must
-// be https or http. Don't mount Redirect at the same path on the nodes that host rooms, because those nodes
-// would redirect to themselves.
+// client then sends its offer to that node. Redirect pins the room if necessary. scheme is the URL scheme of
+// the nodes, either https or http. Don't mount Redirect at the same path on the nodes that host rooms,
+// because those nodes would redirect to themselves.
 func Redirect(rooms *affinity.Resolver, scheme string) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if d, ok := resolve(w, r, rooms); ok {
@@ -63,14 +63,15 @@ func JavaScript() http.Handler {
 	})
 }
 
-// resolve returns the node of the room in the request. If it fails, it writes the error response.
+// resolve returns the node of the room in the request. If resolve fails, it writes the error response.
 func resolve(w http.ResponseWriter, r *http.Request, rooms *affinity.Resolver) (reconnect.Directive, bool) {
 	w.Header().Set("Cache-Control", "no-store")
 	a, err := rooms.Resolve(r.Context(), r.PathValue("room"), affinity.Demand{})
 	return known(w, a, err)
 }
 
-// known returns the directive of an assignment that has an address. Otherwise, it writes the error response.
+// known returns the directive of an assignment that has an address. Otherwise, known writes the error
+// response.
 func known(w http.ResponseWriter, a affinity.Assignment, err error) (reconnect.Directive, bool) {
 	d := a.Directive()
 	switch {

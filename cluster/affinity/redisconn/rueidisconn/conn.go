@@ -10,8 +10,8 @@
 // uses one connection to each server for commands and messages.
 //
 // Failed commands are not sent again, but connections recover automatically. If a single server has become a
-// replica (READONLY, MASTERDOWN), its connection is closed. The next connection goes to the server to which
-// the host name or load balancer then leads. Errors never contain passwords.
+// replica (READONLY, MASTERDOWN), its connection is closed. The next connection goes wherever the host name
+// or load balancer then points. Errors never contain passwords.
 package rueidisconn
 
 import (
@@ -96,7 +96,7 @@ func (c *Conn) Close() error {
 	return nil
 }
 
-// connect retries until it has a link. After that, the link recovers automatically.
+// connect retries until it has a link. Afterward, the link recovers automatically.
 func (c *Conn) connect(life context.Context, tried chan<- struct{}) {
 	for pause := 50 * time.Millisecond; ; pause = min(2*pause, 2*time.Second) {
 		l := c.examine(life, c.dial(life))

@@ -87,7 +87,8 @@ func (c *connections) close(why error) {
 }
 
 // connection reports its loss once, and concurrent callers wait for that report. If the server never answered
-// or refused the connection, no loss is reported, because the client dials such a server repeatedly.
+// or refused the connection, the connection reports no loss, because the client dials such a server
+// repeatedly.
 type connection struct {
 	net.Conn
 	lost func() // called at most once

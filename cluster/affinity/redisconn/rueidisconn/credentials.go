@@ -13,10 +13,10 @@ import (
 // credentialsTime is the maximum duration of a call of Options.Credentials.
 const credentialsTime = 5 * time.Second
 
-// ask makes the client of opt call Credentials for each connection until life ends. Without special handling,
-// the client would also send these credentials to sentinels, because it passes only the address of a
-// connection to the callback. Therefore, the dialer marks connections to sentinels. The dialer recognizes
-// sentinels by their resolver, which resolves names like the default resolver.
+// ask makes the client of opt call Credentials for each connection until life ends. The client's callback
+// receives only the address of a connection, so the client would also send these credentials to sentinels.
+// Therefore, the dialer marks connections to sentinels. The dialer recognizes sentinels by their resolver,
+// which resolves names like the default resolver.
 func (o Options) ask(life context.Context, opt *rueidis.ClientOption) {
 	if o.Credentials == nil {
 		return

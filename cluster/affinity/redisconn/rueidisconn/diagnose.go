@@ -21,11 +21,11 @@ import (
 const diagnoseTime = time.Second
 
 // probe is a key that a script declares but never uses, and also the name of a channel. Every Redis user with
-// the permissions that roost needs can use both.
+// the permissions that roost needs can use this key and this channel.
 const probe = "roost:probe"
 
-// examine returns the link if it works. Otherwise, it returns a link whose error also describes what is at
-// the address of Redis.
+// examine returns the link if it works. Otherwise, examine returns a link whose error also describes what is
+// at the address of Redis.
 func (c *Conn) examine(life context.Context, l *link) *link {
 	if l.err == nil && l.client.Mode() != rueidis.ClientModeCluster {
 		if err := c.unfit(life, l); err != nil {
@@ -82,10 +82,10 @@ type target struct {
 	key           string      // a key that a script and PUBLISH may name
 }
 
-// diagnose describes in one sentence what is at the first target that explains err, and what to do. If
-// diagnose finds nothing beyond what err says, it returns "". diagnose opens its own connections for up to a
-// second. diagnose writes no data and never sends a password. However, it publishes an empty message to a
-// channel without subscribers.
+// diagnose looks for the first target that explains err. It returns one sentence that describes what is at
+// that target and what to do. If diagnose finds nothing beyond what err says, it returns "". diagnose opens
+// its own connections for up to a second. diagnose writes no data and never sends a password. However, it
+// publishes an empty message to a channel without subscribers.
 func diagnose(ctx context.Context, err error, targets ...target) string {
 	ctx, cancel := context.WithTimeout(ctx, diagnoseTime)
 	defer cancel()
