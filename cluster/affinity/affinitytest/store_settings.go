@@ -29,8 +29,8 @@ func (p *pins) agree(s pinstore.Store, self lease.Incarnation, ttl time.Duration
 	return got.Since
 }
 
-// differ records settings of which exactly one must differ. The conflicting value must belong to want.By or
-// to a user in by.
+// differ records settings and checks that exactly one setting differs from the settings of other users. The
+// conflicting value must belong to want.By or to a user in by.
 func (p *pins) differ(
 	s pinstore.Store,
 	self lease.Incarnation,

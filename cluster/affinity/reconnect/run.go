@@ -82,7 +82,7 @@ type due struct {
 }
 
 // next starts the steps that are due. next returns the wait before the next step, or reports that the machine
-// has finished. It starts no step until all abandoned steps have returned.
+// has finished. It does not start a step until all abandoned steps have returned.
 func (r *Driver) next(ctx context.Context, done chan<- *step) (d due) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

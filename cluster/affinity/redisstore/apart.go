@@ -7,7 +7,7 @@ import (
 )
 
 // swapApart performs the ops of batch b by running scripts that have only one key each, and sets the results
-// of the ops. The store uses it for a slot that is moving to another server. As in Swap, comparing and
+// of the ops. The store uses swapApart for a slot that is moving to another server. As in Swap, comparing and
 // setting the pin is atomic. swapApart writes the entry in the index first, because an entry without a pin is
 // harmless. The entry of the replaced pin remains until Index removes it.
 func (s *Store) swapApart(ctx context.Context, names keys, b batch, ops []pinstore.Op, results []pinstore.Result) {

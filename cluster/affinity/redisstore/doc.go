@@ -9,8 +9,8 @@
 //
 // If your program already uses go-redis, pass goredisconn.New(client) in place of the connection.
 //
-// The store supports Redis 7 or newer and Valkey, as a single server, a Redis Cluster or with Sentinel. It
-// supports TLS and ACL users.
+// The store supports Redis 7 or newer and Valkey, as a single server, as a Redis Cluster or with Sentinel. The store
+// also supports TLS and ACL users.
 //
 // # Guarantees
 //
@@ -28,8 +28,8 @@
 //  5. After a lost connection, or when the server has lost the store's latest heartbeat, the store notifies its users
 //     that all pins may have changed.
 //  6. If roost did not write the value of a key, the error names the key.
-//  7. While a slot of a Redis Cluster moves to another master, Swap works. Index may miss the rooms of that slot. If it
-//     does, it returns an error.
+//  7. While a slot of a Redis Cluster moves to another master, Swap works. Index may miss the rooms of that slot. If
+//     Index misses rooms, it returns an error.
 //
 // # What it does not promise
 //

@@ -18,14 +18,14 @@ const (
 	// delayed.
 	maxPipeline = 128
 
-	// page is the maximum number of rooms that a command returns. If the limit is small, Index reads up to
-	// maxPipeline pages more than it needs.
+	// page is the maximum number of rooms that a command returns. If the limit is small, Index can read up to
+	// maxPipeline unnecessary pages.
 	page = 64
 )
 
 // Index implements pinstore.Store. Index lists the incarnations with one command, or with one command for
-// each partition in a Redis Cluster. In each partition, it then takes two commands for each 64 rooms of each
-// selected incarnation. Up to 128 commands share a round trip.
+// each partition in a Redis Cluster. In each partition, Index then takes two commands for each 64 rooms of
+// each selected incarnation. Up to 128 commands share a round trip.
 //
 // Index removes stale entries. Index can miss rooms that are pinned or released at the same time. If some
 // keys cannot be read, because a server is down or because roost did not write the value, Index returns the
@@ -192,7 +192,7 @@ func cleanCall(names keys, of shelf, rooms []string) call {
 	return c
 }
 
-// tidy removes stale entries. If it fails, the next call of Index finds the entries again.
+// tidy removes stale entries. If tidy fails, the next call of Index finds the stale entries again.
 func (s *Store) tidy(ctx context.Context, calls []call) {
 	s.clean.run(ctx, s.conn, calls...)
 }

@@ -12,7 +12,7 @@ import (
 )
 
 // keys builds the names of keys. In a Redis Cluster, the hash tag of a partition keeps all keys of the
-// partition in the same slot. The name of a room follows the hash tag, so it cannot change the tag.
+// partition in the same slot. The name of a room follows the hash tag, so the name cannot change the tag.
 type keys struct {
 	prefix    string
 	clustered bool // Redis divides the keys by slot, so each partition has its own indexes
@@ -22,7 +22,7 @@ type keys struct {
 func (k keys) pin(p placement.Partition, room string) string { return k.of(p, ":r:", room) }
 
 // rooms returns the key of the zset of an incarnation's rooms. In a Redis Cluster, the zset covers one
-// partition. The members of the zset are rooms. See the function scores for their scores.
+// partition. The members of the zset are rooms, and the function scores describes their scores.
 func (k keys) rooms(p placement.Partition, at string) string {
 	if k.clustered {
 		return k.of(p, ":n:", at)

@@ -26,7 +26,7 @@ var (
 //
 // All times are measured by the clock of the Redis server. If that clock jumps, for example in a failover,
 // the participants of crashed nodes become stale earlier or later by the same amount. For all other
-// participants, the next heartbeat corrects the time.
+// participants, the next heartbeat corrects the recorded time.
 type Presence struct {
 	store                     *Store
 	heartbeat, members, count script

@@ -79,7 +79,7 @@ func (s *Store) Notified() error {
 //
 // A server, a proxy or a link between the servers of a Redis Cluster can silently drop messages. Therefore,
 // the store also publishes a message to itself, called an echo, at the start and then every 5 s. The
-// subscription is considered working once an echo has come back, and lost when an echo does not come back.
+// subscription works once an echo has come back. If an echo does not come back, the subscription is lost.
 //
 // The channel is not a sharded channel, even in a Redis Cluster. While a slot moves, the receiving master
 // already runs the scripts for rooms that have moved. However, the receiving master does not yet send messages of its sharded

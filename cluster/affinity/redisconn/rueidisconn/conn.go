@@ -6,8 +6,8 @@
 //	…
 //	defer store.Close() // and the connection
 //
-// The package supports a single server, a Redis Cluster and Sentinel, with TLS and ACL users. The package
-// uses one connection to each server for commands and messages.
+// The package supports single servers, Redis Cluster and Sentinel, with TLS and ACL users. The package uses
+// one connection to each server for commands and messages.
 //
 // Failed commands are not sent again, but connections recover automatically. If a single server has become a
 // replica (READONLY, MASTERDOWN), its connection is closed. The next connection goes wherever the host name

@@ -13,8 +13,8 @@ import (
 // credentialsTime is the maximum duration of a call of Options.Credentials.
 const credentialsTime = 5 * time.Second
 
-// ask makes the client of opt call Credentials for each connection until life ends. The client's callback
-// receives only the address of a connection, so the client would also send these credentials to sentinels.
+// ask makes the client of opt call Credentials for each connection until life ends. rueidis uses the same
+// callback for sentinels and passes it only an address, so sentinels would receive these credentials too.
 // Therefore, the dialer marks connections to sentinels. The dialer recognizes sentinels by their resolver,
 // which resolves names like the default resolver.
 func (o Options) ask(life context.Context, opt *rueidis.ClientOption) {

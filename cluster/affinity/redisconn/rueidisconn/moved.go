@@ -26,7 +26,7 @@ type mover struct {
 }
 
 // The address of Redis may point at the replica temporarily or permanently. Dialing the replica without a
-// pause could overload it. The first pause is short, and later pauses are longer.
+// pause could overload the replica. The first pause is short, and later pauses are longer.
 const (
 	leastPause = 250 * time.Millisecond
 	mostPause  = 5 * time.Second

@@ -30,9 +30,9 @@ type Options struct {
 	// Required.
 	URL string
 
-	// Budget is the Config.Budget of the resolvers that use this connection. Opening a connection may take
-	// twice the budget, but at least 300 ms. Waiting for an answer may take twice the budget, but at least
-	// 500 ms. Default 150 ms.
+	// Budget is the Config.Budget of the resolvers that use this connection. The timeout for opening a
+	// connection is twice the budget, but at least 300 ms. The timeout for an answer is twice the budget, but
+	// at least 500 ms. Default 150 ms.
 	Budget time.Duration
 
 	// TLS overrides the default configuration for a rediss:// URL. By default, the client verifies the server
@@ -48,9 +48,9 @@ type Options struct {
 	// credentials do not require a restart. New credentials apply to new connections, and open connections
 	// remain open.
 	//
-	// An attempt to connect waits for Credentials until ctx ends, after 5 s. If Credentials returns an error,
-	// the attempt fails with that error. The error must not contain the password. For sentinels, connections
-	// use SentinelUsername and SentinelPassword.
+	// ctx ends after 5 s, and the attempt to connect waits for Credentials until then. If Credentials returns
+	// an error, the attempt fails with that error. The error must not contain the password. For sentinels,
+	// connections use SentinelUsername and SentinelPassword.
 	Credentials func(ctx context.Context) (username, password string, err error)
 
 	// SentinelUsername and SentinelPassword are the credentials for sentinels. The user and password in URL
