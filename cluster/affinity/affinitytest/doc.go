@@ -1,5 +1,6 @@
-// Package affinitytest has conformance suites for implementations of stores: [Store] for pins, [Presence] for
-// participants. A test calls them with a function that opens the store:
+// Package affinitytest contains conformance suites for implementations of stores. Call [Store] to test a
+// store for pins and [Presence] to test a store for participants. Pass each suite a function that opens your
+// store:
 //
 //	func TestPresence(t *testing.T) {
 //		affinitytest.Presence(t, func(t *testing.T) (a, b presence.Store) {
@@ -7,6 +8,6 @@
 //		})
 //	}
 //
-// The suites check the promises in the doc comments of the interfaces, only via the interfaces, and in real
-// time.
+// The suites check what the doc comments of the interfaces promise. The suites use only the interfaces and
+// run in real time.
 package affinitytest

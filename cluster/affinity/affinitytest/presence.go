@@ -17,7 +17,8 @@ import (
 )
 
 const (
-	// ages is a stale time that no test reaches. moment is a stale time that tests wait for.
+	// ages is a value of stale that is never reached during a test. moment is a value of stale that tests
+	// wait for.
 	ages   = time.Hour
 	moment = 300 * time.Millisecond
 
@@ -25,9 +26,9 @@ const (
 	timeout = 30 * time.Second
 )
 
-// Presence checks that a store keeps the promises of presence.Store. open must return two instances that
-// share their data, or the same instance twice, and close them at the end of the given test. The suite uses
-// its own rooms, in partitions 0 to 999, and takes about two seconds.
+// Presence checks that a store keeps the promises of presence.Store. The function open must return two
+// instances that share their data, or the same instance twice. open must close the instances when the given
+// test ends. The suite uses its own rooms, in partitions 0 to 999, and takes about two seconds.
 func Presence(t *testing.T, open func(t *testing.T) (a, b presence.Store)) {
 	for _, c := range []struct {
 		name string
@@ -54,7 +55,7 @@ func Presence(t *testing.T, open func(t *testing.T) (a, b presence.Store)) {
 	}
 }
 
-// attendees is the fixture of a test: two instances and the test's own room.
+// attendees is the fixture of a test: two instances of the store and a room that only this test uses.
 type attendees struct {
 	*testing.T
 	a, b presence.Store
@@ -75,8 +76,8 @@ func (p *attendees) leave(s presence.Store, names ...string) {
 	}
 }
 
-// members returns the participants of the room, sorted, and fails unless Count agrees.
-// It is for rooms without participants about to become stale.
+// members returns the sorted participants of the room. members fails the test if Count returns a different
+// number. Don't call members while a participant is about to become stale.
 func (p *attendees) members(s presence.Store) []string {
 	p.Helper()
 	names := slices.Sorted(maps.Keys(p.idle(s, ages)))
@@ -86,8 +87,8 @@ func (p *attendees) members(s presence.Store) []string {
 	return names
 }
 
-// idle returns the participants of the room and how long they are idle. It fails for
-// duplicates.
+// idle returns how long each participant of the room has been idle. idle fails the test if a participant
+// appears twice.
 func (p *attendees) idle(s presence.Store, stale time.Duration) map[string]time.Duration {
 	p.Helper()
 	members, err := s.Members(p.Context(), stale, p.room)
@@ -156,8 +157,8 @@ func leaveRemoves(p *attendees) {
 	p.want(p.b, "ada")
 }
 
-// staleIsOut stops renewing one of two participants, which must become stale in time and not earlier. The
-// other must stay.
+// staleIsOut stops renewing one of two participants. It checks that this participant becomes stale in time
+// and not earlier, and that the other participant remains.
 func staleIsOut(p *attendees) {
 	renewed := time.Now()
 	p.heartbeat(p.a, moment, "dead", "alive")
@@ -246,7 +247,7 @@ func roomsApart(p *attendees) {
 	}
 }
 
-// manyAtOnce renews more participants of a room than fit into a single command of some stores.
+// manyAtOnce renews more participants of one room than some stores can fit into a single command.
 func manyAtOnce(p *attendees) {
 	names := make([]string, 9000)
 	for i := range names {
@@ -258,7 +259,7 @@ func manyAtOnce(p *attendees) {
 	p.want(p.b, names[0])
 }
 
-// presenceNames writes names that are valid but odd. Invalid names do not reach a store.
+// presenceNames uses names that are valid but unusual. Invalid names never reach a store.
 func presenceNames(p *attendees) {
 	names := []string{
 		" ", "0", "-1", "nan", "+inf", "(1", "[a", "a b", `"`, `'`, `\n`, "%s", "$1", ":", "/", "?", "ä/ö", "日本", "🙂",
@@ -308,7 +309,7 @@ func presenceRefuses(p *attendees) {
 	p.want(p.a)
 }
 
-// presenceConcurrent makes eight participants come and go, and stay in the end.
+// presenceConcurrent makes eight participants join and leave concurrently. All eight are present at the end.
 func presenceConcurrent(p *attendees) {
 	var wg sync.WaitGroup
 	names := make([]string, 8)
@@ -331,7 +332,7 @@ func presenceConcurrent(p *attendees) {
 	p.want(p.a, names...)
 }
 
-// until polls until f is true.
+// until polls until f returns true.
 func (p *attendees) until(what string, f func() bool) {
 	p.Helper()
 	eventually(p.T, func() error {

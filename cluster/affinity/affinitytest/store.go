@@ -12,12 +12,14 @@ import (
 	"github.com/roost-cluster/roost/placement"
 )
 
-// Store checks that a store keeps the promises of pinstore.Store. It calls open for each test. open must
-// return a function that returns another instance for the same data at each call, or always the same
-// instance, and close the instances at the end of the given test. The suite uses its own rooms and nodes, in
-// partitions 0 to 999. Each test is a separate cluster, so if the store does not let two clusters use the
-// same data, open must return other data each time. The suite takes about a second and, if the store does not
-// notify, twice the freshness of an answer.
+// Store checks that a store keeps the promises of pinstore.Store. Store calls open for each test. Each call
+// of the function that open returns must return a store. It can be a new instance with the same data or
+// always the same instance. The function open must also close the instances when the given test ends.
+//
+// The suite uses its own rooms and nodes, in partitions 0 to 999. Each test is a separate cluster. If the
+// store does not allow two clusters to use the same data, open must return a store with different data for
+// each test. The suite takes about a second. If the store does not notify, the suite additionally
+// takes twice the freshness of a result.
 func Store(t *testing.T, open func(t *testing.T) (instance func() pinstore.Store)) {
 	for _, c := range []struct {
 		name string
@@ -70,14 +72,14 @@ func Store(t *testing.T, open func(t *testing.T) (instance func() pinstore.Store
 	}
 }
 
-// long is a TTL that no test reaches. brief is a TTL that tests wait for.
+// long is a TTL that never expires during a test. brief is a TTL that tests wait for.
 const (
 	long  = time.Hour
 	brief = 100 * time.Millisecond
 )
 
-// pins is the fixture of a test: instances, the test's own room in partition home, and its own nodes. again
-// is the second incarnation of first.
+// pins is the fixture of a test: instances of the store, a room in partition home that only this test uses,
+// and the test's own nodes. first and again are two incarnations of the same node.
 type pins struct {
 	*testing.T
 	instance             func() pinstore.Store
@@ -88,8 +90,8 @@ type pins struct {
 
 const home placement.Partition = 17
 
-// lasted fails the test if something that a store had to keep for brief, from before start on, has ended too
-// early. Stores count in whole milliseconds.
+// lasted fails the test if a record with a TTL of brief, written after start, has expired too early. Stores
+// count in whole milliseconds.
 func (p *pins) lasted(start time.Time) {
 	p.Helper()
 	if d := time.Since(start); d <= brief-time.Millisecond {
@@ -101,7 +103,7 @@ func incarnation(unique int64, id string, incarnation uint64) lease.Incarnation 
 	return lease.Incarnation{Node: lease.NodeID(fmt.Sprintf("%s-%d", id, unique)), Number: incarnation}
 }
 
-// do performs one op on the room.
+// do performs one op on the test's room, or on op.Room if that is set.
 func (p *pins) do(s pinstore.Store, op pinstore.Op) pinstore.Result {
 	p.Helper()
 	op.Partition = home
@@ -134,13 +136,13 @@ func claimOf(l lease.Incarnation) pinstore.Op {
 	return pinstore.Op{Set: pinstore.Pin{Incarnation: l}, TTL: long}
 }
 
-// claim pins the room to l, as the first claim.
+// claim pins the room to l. The room must not have a pin yet.
 func (p *pins) claim(s pinstore.Store, l lease.Incarnation) pinstore.Pin {
 	p.Helper()
 	return p.succeed(s, claimOf(l), l)
 }
 
-// succeed performs an op that must take effect and leave the room with l.
+// succeed performs an op that must take effect. Afterward, the room must be pinned to l.
 func (p *pins) succeed(s pinstore.Store, op pinstore.Op, l lease.Incarnation) pinstore.Pin {
 	p.Helper()
 	r := p.do(s, op)
@@ -150,7 +152,7 @@ func (p *pins) succeed(s pinstore.Store, op pinstore.Op, l lease.Incarnation) pi
 	return r.Pin
 }
 
-// fail performs an op that must not take effect, and must return the present pin.
+// fail performs an op that must not take effect and must return the existing pin.
 func (p *pins) fail(s pinstore.Store, op pinstore.Op, stands pinstore.Pin) {
 	p.Helper()
 	if r := p.do(s, op); r.Done || r.Pin != stands {
@@ -161,7 +163,7 @@ func (p *pins) fail(s pinstore.Store, op pinstore.Op, stands pinstore.Pin) {
 	}
 }
 
-// index returns the epochs of the rooms of an incarnation in partition home.
+// index returns the epochs of the rooms that are pinned to an incarnation in partition home.
 func (p *pins) index(s pinstore.Store, l lease.Incarnation) map[string]uint64 {
 	p.Helper()
 	return p.indexOf(s, 10_000, []placement.Partition{home}, l)

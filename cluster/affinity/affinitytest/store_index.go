@@ -13,7 +13,7 @@ import (
 	"github.com/roost-cluster/roost/placement"
 )
 
-// the index lists the rooms of a dead node.
+// The index lists the rooms of a dead node.
 func indexSelects(p *pins) {
 	const n = 300
 	want := map[placement.Partition]map[lease.Incarnation][]string{}
@@ -60,7 +60,8 @@ func sameSet(a, b []string) bool {
 	return slices.Equal(slices.Sorted(slices.Values(a)), slices.Sorted(slices.Values(b)))
 }
 
-// The index follows each change of a pin, because the rooms of a dead node are only found via the index.
+// The index must reflect every change of a pin, because nodes use only the index to find the rooms of a dead
+// node.
 func indexFollows(p *pins) {
 	is := func(l lease.Incarnation, pin pinstore.Pin) {
 		p.Helper()
@@ -128,7 +129,7 @@ func indexLimits(p *pins) {
 	if found := p.indexOf(p.b, n, nil, p.first); len(found) != 0 {
 		p.Fatalf("%d rooms in no partition", len(found))
 	}
-	// The node that fails over the rooms asks again until nothing is left.
+	// The node that fails over the rooms queries the index until no room is left.
 	for left := n; left > 0; left -= 100 {
 		found := p.indexOf(p.b, 100, []placement.Partition{0, 1}, p.first)
 		if len(found) != min(left, 100) {
@@ -145,7 +146,7 @@ func indexLimits(p *pins) {
 	}
 }
 
-// After concurrent ops of two instances the index agrees with the pins.
+// After two instances have performed ops concurrently, the index must match the pins.
 func indexConcurrent(p *pins) {
 	all := []lease.Incarnation{p.first, p.again, p.second}
 	const rooms, rounds, callers = 5, 30, 4

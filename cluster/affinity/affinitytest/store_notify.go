@@ -11,11 +11,12 @@ import (
 	"github.com/roost-cluster/roost/lease"
 )
 
-// unnoticed is how long a stale result may count as fresh.
+// unnoticed is how long a result may be considered fresh after the pin has changed.
 const unnoticed = 5 * time.Second
 
-// After a fresh result, the store notifies when another instance changes the pin, or else the freshness
-// expires. Each room gets its result in another way. The second result follows a notification.
+// After a fresh result, either the store sends a notification when another instance changes the pin, or the
+// freshness expires. The test obtains the result for each room with a different op. The second round checks
+// results that follow a notification.
 func notifies(p *pins) {
 	set := func(l lease.Incarnation, size int) pinstore.Op {
 		return pinstore.Op{If: pinstore.Pin{Incarnation: p.first}, Set: pinstore.Pin{Incarnation: l, Size: size}, TTL: long}
@@ -59,7 +60,7 @@ func notifies(p *pins) {
 	}
 }
 
-// A user that has ended is no longer notified, but the others are.
+// After a user has stopped, the store no longer notifies that user but still notifies the others.
 func notifiesNoLonger(p *pins) {
 	ended, on := p.instance(), p.instance()
 	var calls atomic.Int64
@@ -79,7 +80,7 @@ func notifiesNoLonger(p *pins) {
 	}
 }
 
-// change makes another instance change the pin of a room.
+// change uses another instance to change the pin of a room.
 func (p *pins) change(room string, pin pinstore.Pin) {
 	p.Helper()
 	to := p.again
@@ -89,14 +90,14 @@ func (p *pins) change(room string, pin pinstore.Pin) {
 	p.succeed(p.b, pinstore.Op{Room: room, If: pin, Set: pinstore.Pin{Incarnation: to}, TTL: long}, to)
 }
 
-// stale is a result that was fresh for a while, and when it changed.
+// stale is a result that was fresh for a while, together with the time at which the pin changed.
 type stale struct {
 	room  string
 	fresh time.Duration
 	at    time.Time
 }
 
-// pendingRooms are the rooms that the store has yet to notify of.
+// pendingRooms is the set of rooms for which a notification from the store is pending.
 type pendingRooms struct {
 	mu    sync.Mutex
 	rooms map[string]bool
@@ -111,7 +112,7 @@ func (n *pendingRooms) add(room string) {
 	n.rooms[room] = true
 }
 
-// notified is called by the store; "" stands for all rooms.
+// The store calls notified for each changed room. The room "" means all rooms.
 func (n *pendingRooms) notified(room string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -126,7 +127,7 @@ func (n *pendingRooms) has(room string) bool {
 	return n.rooms[room]
 }
 
-// wait waits for a notification, or until the result is no longer fresh.
+// wait returns when the store has notified of the room or when the result is no longer fresh.
 func (n *pendingRooms) wait(p *pins, of stale) {
 	p.Helper()
 	p.eventually(func() error {

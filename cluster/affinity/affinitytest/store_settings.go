@@ -10,7 +10,7 @@ import (
 	"github.com/roost-cluster/roost/lease"
 )
 
-// stating returns settings of this test's own cluster.
+// stating returns settings for a cluster that only this test uses.
 func (p *pins) stating(since int64, partitions, cost string) pinstore.Settings {
 	return pinstore.Settings{
 		Cluster: p.room,
@@ -19,7 +19,7 @@ func (p *pins) stating(since int64, partitions, cost string) pinstore.Settings {
 	}
 }
 
-// agree records settings that must agree with those of the others.
+// agree records settings that must match those of all other users.
 func (p *pins) agree(s pinstore.Store, self lease.Incarnation, ttl time.Duration, settings pinstore.Settings) (since int64) {
 	p.Helper()
 	got, err := s.Agree(p.Context(), self, ttl, settings)
@@ -29,7 +29,8 @@ func (p *pins) agree(s pinstore.Store, self lease.Incarnation, ttl time.Duration
 	return got.Since
 }
 
-// differ records settings, of which one must differ from the value of want.By or another user in by.
+// differ records settings and checks that exactly one setting differs from the settings of other users. The
+// conflicting value must belong to want.By or to a user in by.
 func (p *pins) differ(
 	s pinstore.Store,
 	self lease.Incarnation,
@@ -47,7 +48,8 @@ func (p *pins) differ(
 	}
 }
 
-// a user with other settings is refused with the name of the setting, and the others are not.
+// The store refuses a user with different settings and names the setting that differs. The store does not
+// refuse the other users.
 func settingsDiffer(p *pins) {
 	mine, other := p.stating(0, "64", "0,1,2"), p.stating(0, "128", "0,1,2")
 	since := p.agree(p.a, p.first, long, mine)
@@ -67,7 +69,8 @@ func settingsDiffer(p *pins) {
 	}
 }
 
-// users that agree know which ones are refused, until these agree, end, or fall silent.
+// Users that agree learn which users the store has refused. A refused user disappears from the list when it
+// agrees, removes its settings, or does not repeat them before its TTL expires.
 func settingsRefused(p *pins) {
 	mine, other := p.stating(0, "64", "0"), p.stating(0, "128", "0")
 	refused := func(what string, want ...lease.Incarnation) {
@@ -109,7 +112,7 @@ func settingsRefused(p *pins) {
 	})
 }
 
-// settings that a user leaves out are those of the others.
+// If a user omits a setting, the user accepts the value that other users have for it.
 func settingsLeftOut(p *pins) {
 	some := p.stating(0, "64", "")
 	some.Values = some.Values[:1]
@@ -119,7 +122,8 @@ func settingsLeftOut(p *pins) {
 	p.differ(p.a, p.again, p.stating(0, "64", ""), pinstore.Difference{Setting: "cost", Theirs: "0,1,2", By: p.second})
 }
 
-// settings end with the last user that states them, at once if that user says so.
+// Settings expire with the last user that records them. If that user removes its settings, they disappear at
+// once.
 func settingsEnd(p *pins) {
 	mine, other := p.stating(0, "64", ""), p.stating(0, "128", "")
 	p.agree(p.a, p.first, long, mine)
@@ -144,7 +148,8 @@ func settingsEnd(p *pins) {
 	p.lasted(stated)
 }
 
-// settings that are repeated do not end, no matter how many others try theirs.
+// Settings that a user keeps renewing do not expire, no matter how many other users try to record different
+// values.
 func settingsLast(p *pins) {
 	const ttl = 5 * brief
 	mine, other := p.stating(0, "64", ""), p.stating(0, "128", "")
@@ -168,8 +173,8 @@ func settingsLast(p *pins) {
 	})
 }
 
-// after the store has lost its data, the users that had agreed before win, even if a
-// user that was refused is faster.
+// After the store has lost its data, users that had agreed before win, even if a user that was refused
+// records its settings first.
 func settingsComeBack(p *pins) {
 	since := p.agree(p.a, p.first, long, p.stating(0, "64", ""))
 	p.agree(p.a, p.first, 0, p.stating(0, "64", "")) // like a loss
@@ -189,7 +194,7 @@ func settingsComeBack(p *pins) {
 	}
 }
 
-// several users may record settings at the same time.
+// Several users can record settings at the same time.
 func settingsRace(p *pins) {
 	const users = 8
 	type answer struct {

@@ -31,7 +31,8 @@ func firstClaimWins(p *pins) {
 	p.fail(p.a, claimOf(p.first), pin) // as after a lost answer to a claim
 }
 
-// of concurrent first joins, exactly one wins, and all return it.
+// If several callers claim a room concurrently, exactly one claim wins and every caller receives the winning
+// pin.
 func claimsRace(p *pins) {
 	stores := []pinstore.Store{p.a, p.b, p.instance(), p.instance()}
 	for round := range 10 {
@@ -43,7 +44,7 @@ func replacesRace(p *pins) {
 	p.race([]pinstore.Store{p.a, p.b}, 50, pinstore.Op{Room: p.room, If: p.claim(p.a, p.first)})
 }
 
-// race performs an op by many callers, each with its own Set.
+// race performs an op from many callers concurrently, each with its own Set.
 func (p *pins) race(stores []pinstore.Store, callers int, op pinstore.Op) {
 	p.Helper()
 	results := make([]pinstore.Result, callers)
@@ -98,12 +99,12 @@ func refreshKeepsEpoch(p *pins) {
 	if refreshed.Epoch != pin.Epoch || refreshed.Size != 9 {
 		p.Errorf("%v after %v; want the same epoch and size 9", refreshed, pin)
 	}
-	// A node was replaced and does not know it.
+	// The node was replaced but has not noticed yet.
 	moved := p.succeed(p.b, pinstore.Op{If: pin, Set: pinstore.Pin{Incarnation: p.second}, TTL: long}, p.second)
 	p.fail(p.a, pinstore.Op{If: pin, Set: pinstore.Pin{Incarnation: p.first}, TTL: long}, moved)
 }
 
-// everyone who finds a room's pin knows what the room needs. Without the pin nobody knows.
+// Everyone who reads a room's pin sees what the room needs. The needs are stored only in the pin.
 func needsAreKept(p *pins) {
 	is := func(what string, got pinstore.Pin, want string) {
 		p.Helper()
@@ -135,7 +136,7 @@ func needsAreKept(p *pins) {
 	is("claimed after a release", p.claim(p.b, p.first), "")
 }
 
-// claims of several users together do not exceed a limit, and a claim that does leaves
+// Concurrent claims by several users do not exceed a limit. A claim that would exceed the limit leaves
 // nothing behind.
 func limitHolds(p *pins) {
 	stores := []pinstore.Store{p.a, p.b}
@@ -169,8 +170,8 @@ func limitHolds(p *pins) {
 	}
 }
 
-// of concurrent claims of a room for a node that has headroom for it once, one wins, and none exceeds the
-// limit.
+// If a node has headroom for a room only once and several callers claim that room for the node concurrently,
+// one claim wins. No claim exceeds the limit.
 func limitCountsARoomOnce(p *pins) {
 	stores := []pinstore.Store{p.a, p.b}
 	const rooms, claims = 50, 4
@@ -198,7 +199,7 @@ func limitCountsARoomOnce(p *pins) {
 	}
 }
 
-// a replaced pin comes back if its successor exceeds the limit.
+// If a claim replaces a pin and then exceeds the limit, the store restores the replaced pin.
 func limitRestores(p *pins) {
 	pin := p.claim(p.a, p.first)
 	op := pinstore.Op{Partition: home, Room: p.room, If: pin, Set: pinstore.Pin{Incarnation: p.second, Needs: "units=7"}, TTL: long}
@@ -241,10 +242,11 @@ func epochGrows(p *pins) {
 		grow(pinstore.Op{}, p.first, pin.Epoch)
 		grow(pinstore.Op{If: pin}, p.second, pin.Epoch)
 	}
-	// The store may have gone back to older data: the pinned node has a greater epoch.
+	// The store may have been restored to older data, so the pinned node can have a greater epoch than the
+	// store.
 	own := pin.Epoch + 1
 	grow(pinstore.Op{If: pin, Set: pinstore.Pin{Epoch: own}}, pin.Incarnation, own)
-	// The store may have lost its data, or its clock may be behind, but callers have the epoch.
+	// The store may have lost its data or its clock may be behind, but the callers still know the epoch.
 	known := pin.Epoch + 1_000_000_000
 	grow(pinstore.Op{If: pin, Set: pinstore.Pin{Epoch: known}}, p.again, known)
 	p.succeed(p.a, pinstore.Op{If: pin}, lease.Incarnation{})
@@ -314,7 +316,7 @@ func batch(p *pins) {
 	batchReplaces(p, ops, claimed[:n])
 }
 
-// batchReplaces replaces all but each fifth, with a wrong epoch.
+// batchReplaces replaces all pins in one batch. Every fifth op has a wrong epoch, so it must fail.
 func batchReplaces(p *pins, ops []pinstore.Op, claimed []pinstore.Result) {
 	for i := range ops {
 		ops[i].If, ops[i].Set = claimed[i].Pin, pinstore.Pin{Incarnation: p.second, Size: i}

@@ -1,5 +1,5 @@
-// Package evacuate moves all rooms away from a draining node before it stops, one by one, while the node
-// still serves them.
+// Package evacuate moves all rooms away from a draining node before the node stops. The rooms move one by one
+// while the node still serves them.
 //
 //	err := agent.Drain(ctx)  // it gets no new rooms
 //	…
@@ -7,9 +7,10 @@
 //	…
 //	err = agent.Leave(ctx)  // no room is left; stop
 //
-// The host of each room loses it, with the new node in the error. If the application continues to serve the
-// room until its clients have gone, they can connect to the new node before they leave this one. If the node
-// dies before it is empty, the other nodes fail over the rooms that are left.
+// When a room moves, its host loses the room with an error that names the new node. If the application
+// continues to serve the room until its clients have left, clients can connect to the new node before they
+// disconnect from the old node. If the node dies during the evacuation, the other nodes fail over the
+// remaining rooms.
 package evacuate
 
 import (
@@ -30,24 +31,24 @@ import (
 	"github.com/roost-cluster/roost/lease"
 )
 
-// Plan says how fast the rooms move.
+// Plan limits how fast and for how long an evacuation moves rooms.
 type Plan struct {
-	// Rate is how many rooms move per second. Default 10.
+	// Rate is the number of rooms that move per second. Default 10.
 	Rate int
 
-	// Deadline is how long an evacuation may take. Rooms move faster than Rate if necessary, and Run fails if
-	// any are left then. Default 0: none.
+	// Deadline is the maximum duration of an evacuation. If necessary to meet the deadline, rooms move faster
+	// than Rate. Run returns an error if any rooms are left at the deadline. Default 0: no deadline.
 	Deadline time.Duration
 }
 
-// ErrNotDraining reports that the node takes rooms, so it has to drain first. An evacuation also fails with
-// it if the node begins to take rooms again.
+// ErrNotDraining reports that the node still accepts rooms. Drain the node before you call Run. Run also
+// returns ErrNotDraining if the node is undrained during the evacuation.
 var ErrNotDraining = errors.New("evacuate: the node is not draining")
 
 const (
 	defaultRate = 10
-	// abreast is how many rooms move at the same time. With more than 4, calls of the store would wait for
-	// each other in the resolver.
+	// abreast is the maximum number of rooms that move at the same time. With more than 4 rooms, calls to the
+	// store would queue in the resolver.
 	abreast  = 4
 	burst    = 100 * time.Millisecond // how much of the rate may be caught up at once after moves that took too long
 	most     = 1 << 20                // rooms in one list
@@ -55,10 +56,12 @@ const (
 	pause    = time.Second            // after a failed list or round
 )
 
-// Run moves all rooms that live on the agent's node to other nodes, cheapest first, and returns when none is
-// left. It retries rooms that fit nowhere. The Stats of rooms have the progress. If report is not nil, Run
-// calls it after each room, one call at a time. Run fails with ErrNotDraining, with the cause of ctx's end,
-// or after Plan.Deadline with context.DeadlineExceeded and the reason.
+// Run moves all rooms on the agent's node to other nodes, starting with the cheapest, and returns nil when no
+// room is left. If no node has capacity for a room, Run retries the room. The Stats of rooms include the
+// progress. If report is not nil, Run calls it after each room, one call at a time.
+//
+// If the node is not draining, Run returns ErrNotDraining. If ctx ends, Run returns the cause. After
+// Plan.Deadline, Run returns context.DeadlineExceeded with the latest failure.
 func Run(ctx context.Context, agent *cluster.Agent, rooms *affinity.Resolver, plan Plan, report func(affinity.Evacuation)) error {
 	if plan.Rate < 0 || plan.Deadline < 0 {
 		return fmt.Errorf("evacuate: a rate of %d and a deadline of %v: neither must be negative", plan.Rate, plan.Deadline)
@@ -121,9 +124,9 @@ func (r *run) run(ctx context.Context) error {
 	}
 }
 
-// list returns the rooms that are pinned here, cheapest first. A room that is not hosted costs nothing. With
-// an error, it also returns the rooms that it found. Rooms that are hosted without a pin count as left,
-// because the store has lost their pins and will soon have them again.
+// list returns the rooms that are pinned to this node, cheapest first. A room that the node does not host
+// costs nothing. If list returns an error, it also returns the rooms that it found. Hosted rooms without a
+// pin count as left, because the store has lost their pins and the host will soon write them again.
 func (r *run) list(ctx context.Context) ([]pinstore.Entry, error) {
 	bounded, cancel := context.WithTimeout(ctx, listTime)
 	defer cancel()
@@ -155,7 +158,7 @@ func (r *run) list(ctx context.Context) ([]pinstore.Entry, error) {
 	return here, err
 }
 
-// settle counts the rooms of the last round that have moved or ended in spite of an error.
+// settle counts the rooms of the last round that moved or ended even though the call to move them failed.
 func (r *run) settle(ctx context.Context, here []pinstore.Entry) {
 	for _, e := range here {
 		delete(r.failed, e.Room)
@@ -173,8 +176,8 @@ func (r *run) settle(ctx context.Context, here []pinstore.Entry) {
 	}
 }
 
-// round tries to move each room once. Several move at the same time, so that a distant store does not slow
-// the evacuation down.
+// round tries to move each room once. round moves several rooms at the same time, so that a slow connection
+// to the store does not slow down the evacuation.
 func (r *run) round(ctx context.Context, left []pinstore.Entry) (err error) {
 	var moves errgroup.Group
 	moves.SetLimit(abreast)
@@ -202,7 +205,7 @@ func (r *run) round(ctx context.Context, left []pinstore.Entry) (err error) {
 	return err
 }
 
-// move moves a room and counts it. If ctx ends first, the room counts as left.
+// move moves a room and updates the progress. If ctx ends before the room has moved, the room counts as left.
 func (r *run) move(ctx context.Context, e pinstore.Entry) {
 	_, err := r.rooms.MoveFrom(ctx, e.Room, e.Pin.Incarnation, 0)
 	r.mu.Lock()
@@ -226,8 +229,8 @@ func (r *run) move(ctx context.Context, e pinstore.Entry) {
 	r.show()
 }
 
-// interval returns the time until the next room. It is shorter than the rate says if the deadline requires
-// it.
+// interval returns the time until the next room moves. If the deadline requires it, the interval is shorter
+// than Plan.Rate implies.
 func (r *run) interval(left int) time.Duration {
 	d := time.Second / time.Duration(r.plan.Rate)
 	if !r.until.IsZero() {

@@ -15,11 +15,11 @@ import (
 	"github.com/roost-cluster/roost/placement"
 )
 
-// Memory is a Store in this process's memory, for a single node, for tests, and for nodes that share a
-// process. Nodes in several processes need a shared store, because with separate Memories they would not
-// agree on where a room lives.
+// Memory is a Store in the memory of this process. Use Memory for a single node, for tests, or for nodes that
+// share a process. Nodes in separate processes need a shared store. With a separate Memory in each process,
+// the nodes would disagree about where a room lives.
 //
-// Pins expire on time for all callers. Later calls free the memory, a few pins each.
+// A pin expires on time for all callers. Later calls free the memory of expired pins, a few at a time.
 type Memory struct {
 	mu         sync.Mutex
 	pins       map[string]memoryPin
@@ -107,7 +107,7 @@ func (m *Memory) swap(now time.Time, op Op) Result {
 	return Result{Pin: pin, Done: true}
 }
 
-// count counts the units of an op with a limit, unless they would exceed the limit.
+// count adds the units of an op with a limit. If the sum would exceed the limit, count adds nothing.
 func (m *Memory) count(now time.Time, op Op) (counted int64, ok bool) {
 	if op.Limit <= 0 {
 		return 0, true
@@ -161,8 +161,9 @@ func (m *Memory) drop(room string) {
 	}
 }
 
-// sweep frees expired pins. It frees only a few, so that no call takes long, but more than a call adds, so
-// that they do not pile up. Earlier expiries of a refreshed pin have no effect.
+// sweep frees at most the given number of expired pins. Each call frees only a few pins, so that calls remain
+// fast. However, it frees more pins than a call adds, so that expired pins do not accumulate. When a pin has
+// been refreshed, its earlier expiries have no effect.
 func (m *Memory) sweep(now time.Time, most int) {
 	for range most {
 		if len(m.due) == 0 || now.Before(m.due[0].at) {
@@ -243,11 +244,10 @@ func (m *Memory) Notify(changed func(room string)) (stop func()) {
 	}
 }
 
-// user is notified of changes.
+// user receives notifications of changes.
 type user struct{ changed func(room string) }
 
-// Copy returns a store with the same data and without users, like a store that was restarted with an earlier
-// copy of its data.
+// Copy returns a store that has the same data but no users, like a store that restarted from a backup.
 func (m *Memory) Copy() *Memory {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -267,17 +267,17 @@ func (m *Memory) Copy() *Memory {
 
 var errTTL = errors.New("a pin needs a TTL of a millisecond or more")
 
-// fail makes err an ErrStore.
+// fail wraps err in ErrStore.
 func fail(err error) error { return fmt.Errorf("%w: %w", ErrStore, err) }
 
-// claimed is the units of an op with a limit.
+// claimed records the units of one op with a limit.
 type claimed struct {
 	units int64
 	at    time.Time
 }
 
-// plus adds numbers that are not negative. If the sum is too large, it returns the largest int64, because an
-// overflow would look like headroom.
+// plus adds two numbers that are not negative. If the sum overflows, plus returns the largest int64, because
+// a negative sum would look like headroom.
 func plus(a, b int64) int64 {
 	if b > math.MaxInt64-a {
 		return math.MaxInt64

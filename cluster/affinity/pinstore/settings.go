@@ -9,21 +9,22 @@ import (
 	"github.com/roost-cluster/roost/lease"
 )
 
-// Settings are a user's values of the settings that all users of a cluster must share, because users with
-// different settings would pin the same room twice.
+// Settings are the values that a user has for the settings that all users of a cluster must share. Users with
+// different settings would pin the same room to different nodes.
 type Settings struct {
 	Cluster string    // the cluster's name; each cluster has its own settings
 	Values  []Setting // with distinct names
 
-	// Since is Agreed.Since of this user's latest call, or 0. After the store has lost its data, a user that
-	// has agreed with others replaces the settings of a user that came later.
+	// Since is the Agreed.Since that this user's latest call returned, or 0. After the store has lost its
+	// data, a user that had agreed with others replaces the settings of a user that came later.
 	Since int64
 
-	// Trial means that this user is not listed in the Agreed.Refused of others if these settings are refused.
+	// Trial keeps this user out of the Agreed.Refused of other users if the store refuses these settings.
 	Trial bool
 }
 
-// Setting is one of Settings. The name has no spaces, and neither name nor value has line breaks.
+// Setting is one of the Settings. The name must not contain spaces. The name and the value must not contain
+// line breaks.
 type Setting struct{ Name, Value string }
 
 // Agreed is the store's answer to Settings.
@@ -31,18 +32,18 @@ type Agreed struct {
 	Since  int64        // since when users have had these settings, by the store's clock; 0 if some differ
 	Differ []Difference // in the order of Settings.Values, and then the store's own
 
-	// Refused are the users whose latest settings differ from these, unless they have ended. It is nil if
-	// some of these settings differ.
+	// Refused lists the users whose latest settings differ from the agreed settings. Refused excludes users
+	// whose settings were removed or have expired. Refused is nil if any of these settings differ.
 	Refused []lease.Incarnation
 }
 
-// Difference is a setting for which another user has another value.
+// Difference describes a setting for which another user has a different value.
 type Difference struct {
 	Setting, Ours, Theirs string
 	By                    lease.Incarnation // the user that recently stated the other value
 }
 
-// statement is the settings of a cluster and its users.
+// statement contains the settings of a cluster and the users that recorded them.
 type statement struct {
 	since  int64
 	values map[string]stated
@@ -107,7 +108,7 @@ func (s *statement) differ(values []Setting) (differ []Difference) {
 	return differ
 }
 
-// statement returns the present statement of a cluster.
+// statement returns the current statement of a cluster.
 func (m *Memory) statement(cluster string, now time.Time) *statement {
 	is := m.stated[cluster]
 	if is != nil {

@@ -5,15 +5,15 @@ import (
 	"time"
 )
 
-// maxGone is how many departures are kept for a store that does not answer. Further departures become stale
-// in the store, as after a crash.
+// maxGone is the maximum number of departures that are kept while the store does not answer. Participants of
+// further departures become stale in the store, as after a crash.
 const maxGone = 1 << 16
 
-// attendance holds the participants that joined via this node, and the changes that the store may not have.
-// It has no lock, clock or store.
+// attendance records the participants that joined via this node and the changes that the store may not have
+// received. It has no lock, clock or store.
 //
-// A heartbeat interval is divided into slots. Each room is renewed in one slot, so
-// that a node with many rooms does not send everything at once.
+// A heartbeat interval is divided into slots. Each room is renewed in one slot, so that a node with many
+// rooms spreads its heartbeats over the interval.
 type attendance struct {
 	seed  maphash.Seed
 	slots []map[Room]map[string]*attendee
@@ -27,12 +27,13 @@ type attendee struct {
 	gone  bool      // the participant has left, and the store may not know
 	since time.Time // when it left
 
-	// Writes in progress. If two have overlapped, it is unknown which one the store carried out last.
+	// writes is the number of writes in progress. If two writes have overlapped, overlap is true, because the
+	// node does not know which of them the store performed last.
 	writes  int
 	overlap bool
 }
 
-// write is a write of an attendee's state as it was when the write began.
+// write is a pending write of an attendee's state. gone is the state when the write began.
 type write struct {
 	*attendee
 	gone bool
@@ -42,7 +43,7 @@ func newAttendance(slots int) *attendance {
 	return &attendance{seed: maphash.MakeSeed(), slots: make([]map[Room]map[string]*attendee, slots)}
 }
 
-// join marks p as present and begins to write that.
+// join marks p as present and begins the write that adds p to the store.
 func (t *attendance) join(p Participant) write {
 	a, ok := t.attendee(p)
 	if a.gone || !ok {
@@ -55,7 +56,7 @@ func (t *attendance) join(p Participant) write {
 	return t.begin(a)
 }
 
-// leave marks p as gone, present or not, and begins to write that.
+// leave marks p as gone, even if p was not present, and begins the write that removes p from the store.
 func (t *attendance) leave(p Participant, now time.Time) write {
 	a, ok := t.attendee(p)
 	if ok && !a.gone {
@@ -74,7 +75,7 @@ func (t *attendance) begin(a *attendee) write {
 	return write{a, a.gone}
 }
 
-// end records the result of a write. A departure that the store has is forgotten.
+// end records the result of a write. end forgets a departure once the store has recorded the departure.
 func (t *attendance) end(w write, err error) {
 	a := w.attendee
 	a.writes--
@@ -97,8 +98,8 @@ func (t *attendance) end(w write, err error) {
 	}
 }
 
-// due begins to renew the participants in the slots first to last-1. It skips
-// participants that are being written or are owed: debts writes those.
+// due begins the writes that renew the participants in the slots first to last-1. due skips participants with
+// a write in progress and participants with an owed write. debts returns the owed writes.
 func (t *attendance) due(first, last int64) []write {
 	var writes []write
 	slots := int64(len(t.slots))
@@ -114,8 +115,8 @@ func (t *attendance) due(first, last int64) []write {
 	return writes
 }
 
-// debts begins the writes that are owed. It forgets departures before stale, because without heartbeats since
-// then these participants are also stale in the store.
+// debts begins the writes that are owed. debts forgets departures from before the time stale. Those
+// participants have sent no heartbeats since, so they are stale in the store too.
 func (t *attendance) debts(stale time.Time) []write {
 	var writes []write
 	for a := range t.owed {
@@ -130,7 +131,7 @@ func (t *attendance) debts(stale time.Time) []write {
 	return writes
 }
 
-// all returns the present participants, and departed ones that the store may still have.
+// all returns the present participants and the departed participants that the store may still have.
 func (t *attendance) all() []Participant {
 	all := make([]Participant, 0, t.here+t.gone)
 	for _, rooms := range t.slots {
@@ -167,8 +168,7 @@ func (t *attendance) settle(a *attendee) {
 	}
 }
 
-// forget frees the memory of a departure. It drops empty maps, because a map
-// keeps the memory of its largest size.
+// forget frees the memory of a departure. forget deletes empty maps, because a map never shrinks.
 func (t *attendance) forget(a *attendee) {
 	t.gone--
 	t.settle(a)

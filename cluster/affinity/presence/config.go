@@ -8,27 +8,26 @@ import (
 	"time"
 )
 
-// Config configures a Tracker. The zero value of each field means its default. All users of a store must use
-// the same Interval and Grace.
+// Config configures a Tracker. A zero field has its default value. All users of a store must use the same
+// Interval and Grace.
 type Config struct {
-	// Interval is the time between two heartbeats of a participant, in whole
-	// milliseconds, at least 10. Default 60 s.
+	// Interval is the time between two heartbeats of a participant, in whole milliseconds. The minimum is 10
+	// ms. Default 60 s.
 	Interval time.Duration
 
-	// Grace is how late a heartbeat may arrive after Interval, in whole
-	// milliseconds, at least 10. The participants of a crashed node stay visible for
-	// Interval + Grace. A single call to the store may take half of Grace.
-	// Default 5 s.
+	// Grace is how late a heartbeat can arrive after Interval has passed, in whole milliseconds. The minimum
+	// is 10 ms. The participants of a crashed node remain visible for Interval + Grace. A single call to the
+	// store can take at most half of Grace. Default 5 s.
 	Grace time.Duration
 
-	// Log receives the log. Default slog.Default(). The handler may be slow, because a separate goroutine
-	// calls it. If more than 4,096 lines wait, the oldest are dropped.
+	// Log receives log records. The handler may be slow, because a separate goroutine calls it. If more than
+	// 4,096 records are waiting, the oldest are dropped. Default slog.Default().
 	Log *slog.Logger
 }
 
-// SFU returns a configuration for media rooms, where a participant that is gone is visible to the others and
-// costs load. After a crash, participants are gone within 7 s (5 s + 2 s). A node with 10,000 participants in
-// 500 rooms sends 100 commands per second.
+// SFU returns a configuration for media rooms, where participants of a crashed node remain visible to others
+// and cost load. After a crash, these participants disappear within 7 s (5 s + 2 s). A node with 10,000
+// participants in 500 rooms sends 100 commands per second.
 func SFU() Config {
 	return Config{Interval: 5 * time.Second, Grace: 2 * time.Second}
 }
@@ -43,7 +42,8 @@ func (c Config) WithDefaults() Config {
 	return c
 }
 
-// Validate fills in the defaults and returns all problems of c as one error, or nil. Start calls it.
+// Validate fills in the defaults and returns all problems of c as one error, or nil if c is valid. Start
+// calls it.
 func (c Config) Validate() error {
 	c = c.WithDefaults()
 	var problems []error
@@ -62,15 +62,15 @@ func (c Config) Validate() error {
 	return errors.Join(problems...)
 }
 
-// stale is the age at which a heartbeat no longer counts.
+// stale is the age at which a heartbeat is no longer valid.
 func (c Config) stale() time.Duration { return c.Interval + c.Grace }
 
-// timeout returns how long a single call to the store may take. After a hanging call, half of the grace is
-// left for a second attempt.
+// timeout returns how long a single call to the store may take. If a call hangs, half of Grace remains for a
+// second attempt.
 func (c Config) timeout() time.Duration { return c.Grace / 2 }
 
-// slots returns the number of slots in an interval. A failed heartbeat is repeated in the next slot, so a
-// slot is at most half of the grace long.
+// slots returns the number of slots in an interval. The tracker repeats a failed heartbeat in the next slot,
+// so a slot must be no longer than half of Grace.
 func (c Config) slots() int {
 	half := c.Grace / 2
 	return int(min(max((c.Interval+half-1)/half, 16), 256))

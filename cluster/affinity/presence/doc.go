@@ -1,5 +1,5 @@
-// Package presence records which participants are in which room, for nodes that share a [Store]. Every node
-// can query every room without calling other nodes.
+// Package presence records which participants are in which room. Nodes that share a [Store] can query every
+// room without calling each other.
 //
 //	tracker, err := presence.Start(store, partitions, presence.SFU())
 //	…
@@ -8,17 +8,17 @@
 //	…
 //	members, err := tracker.Members(ctx, "standup") // on any node
 //
-// A participant is a connection, not a person. A user with two connections is in the room twice, and is gone
-// when the last connection leaves. By convention, a participant's name is "user/connection", such as
+// A participant is a connection, not a person. A user with two connections is in the room twice and remains
+// there until both connections have left. By convention, a participant's name is "user/connection", such as
 // "alice/7f3a". [Member.User] returns the user. Another node must not reuse the name of a connection while
 // the old connection may still be present.
 //
 // # Guarantees
 //
 //  1. One goroutine renews all participants of a node, spread over Config.Interval.
-//  2. The participants of a crashed node leave their rooms after Interval + Grace.
-//     A participant that joins again on another node is counted once.
-//  3. After the store loses its data, all participants are back within Interval.
-//  4. Join and Leave return within half of Config.Grace. A failed change is repeated until the store has
-//     accepted it.
+//  2. The participants of a crashed node leave their rooms after Interval + Grace. A participant that joins
+//     again on another node is counted once.
+//  3. After the store loses its data, all participants are present again within Interval.
+//  4. Join and Leave return within half of Config.Grace. If a change fails, the tracker repeats it until the
+//     store has accepted it.
 package presence

@@ -7,7 +7,7 @@ import (
 	"github.com/roost-cluster/roost/internal/roomname"
 )
 
-// Errors for use with errors.Is.
+// Use errors.Is to check for these errors.
 var (
 	// ErrName reports a room or participant name that CheckName rejects.
 	ErrName = errors.New("presence: invalid name")
@@ -19,8 +19,9 @@ var (
 	ErrClosed = errors.New("presence: closed")
 )
 
-// CheckName returns nil if name can name a room or a participant, or else an ErrName. A name has 1 to 512
-// bytes of UTF-8 without control characters and without { } and *.
+// CheckName returns nil if name is a valid name of a room or a participant. Otherwise, CheckName returns an
+// ErrName. A name is valid if it has 1 to 512 bytes of UTF-8 and contains no control characters and none of {
+// } *.
 func CheckName(name string) error {
 	if err := roomname.Check(name); err != nil {
 		return fmt.Errorf("%w: %w", ErrName, err)
@@ -28,5 +29,5 @@ func CheckName(name string) error {
 	return nil
 }
 
-// storeError makes err an ErrStore.
+// storeError wraps err in ErrStore.
 func storeError(err error) error { return fmt.Errorf("%w: %w", ErrStore, err) }

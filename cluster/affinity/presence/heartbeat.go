@@ -23,8 +23,8 @@ func (t *Tracker) run(ctx context.Context) {
 			return
 		case <-timer.C:
 		}
-		// Compute the slot from the clock. A ticker drops ticks while the store is slow, and the slots of
-		// dropped ticks would miss a whole interval.
+		// Compute the slot from the clock instead of counting ticks. A ticker drops ticks while the store is
+		// slow, and the slots of the dropped ticks would miss a whole interval.
 		now := int64(time.Since(start) / slot)
 		if now <= next {
 			continue
@@ -43,8 +43,8 @@ func (t *Tracker) run(ctx context.Context) {
 	}
 }
 
-// heartbeat renews the slots first to last-1, and then writes the owed changes. The calls are separate, so
-// that a room which the store rejects does not make every slot owed.
+// heartbeat renews the slots first to last-1 and then writes the owed changes. The two steps are separate
+// calls to the store, so that a room that the store rejects does not cause a retry of every slot.
 func (t *Tracker) heartbeat(ctx context.Context, first, last int64) error {
 	t.mu.Lock()
 	due := t.here.due(first, last)
@@ -56,7 +56,7 @@ func (t *Tracker) heartbeat(ctx context.Context, first, last int64) error {
 	return errors.Join(err, t.write(ctx, debts))
 }
 
-// write sends begun writes to the store and ends them.
+// write sends writes that have begun to the store and records their results.
 func (t *Tracker) write(ctx context.Context, writes []write) error {
 	ctx, cancel := context.WithTimeout(ctx, t.cfg.timeout())
 	defer cancel()

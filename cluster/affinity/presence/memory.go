@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// Memory is a Store in this process's memory, for a single node, for tests, and for nodes that share a
-// process. It needs no goroutine, because each call frees a few more stale participants of any room than it
+// Memory is a Store in the memory of this process. Use Memory for a single node, for tests, or for nodes that
+// share a process. Memory needs no goroutine, because each call frees a few more stale participants than it
 // adds.
 type Memory struct {
 	mu    sync.Mutex
@@ -139,8 +139,8 @@ func (m *Memory) expire(now time.Time, stale time.Duration, room Room) {
 	}
 }
 
-// sweep frees up to limit stale participants of any room, because no call may ever name an abandoned room
-// again.
+// sweep frees up to limit stale participants in any room. sweep covers all rooms, because no call may ever
+// name an abandoned room again.
 func (m *Memory) sweep(now time.Time, limit int) {
 	for range limit {
 		e := m.aging.Front()

@@ -12,7 +12,7 @@ import (
 	"github.com/roost-cluster/roost/placement"
 )
 
-// Tracker keeps the participants of this node present, and answers queries about all rooms of its store. All
+// Tracker keeps the participants of this node present and answers queries about all rooms in its store. All
 // methods are safe for concurrent use.
 type Tracker struct {
 	store      Store
@@ -41,8 +41,8 @@ type Stats struct {
 	Failed     uint64 // heartbeats of a participant that failed
 }
 
-// Start returns a running Tracker over store. partitions is the cluster's number of
-// partitions; it must be the same for all users of the store.
+// Start returns a running Tracker that uses store. partitions is the number of partitions of the cluster and
+// must be the same for all users of the store.
 func Start(store Store, partitions int, cfg Config) (*Tracker, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
@@ -62,11 +62,11 @@ func Start(store Store, partitions int, cfg Config) (*Tracker, error) {
 	return t, nil
 }
 
-// Join puts a participant into a room and keeps it there until Leave or Close. It
-// may be repeated. It takes one round trip, and at most half of Config.Grace.
+// Join adds a participant to a room and keeps it there until Leave or Close. You can repeat Join. Join takes
+// one round trip and at most half of Config.Grace.
 //
-// It fails with ErrName, with ErrClosed after Close, or with ErrStore. After ErrStore the participant has
-// joined anyway, and is written when the store answers again.
+// Join returns ErrName for an invalid name, ErrClosed after Close, or ErrStore. After ErrStore, the
+// participant is considered joined, and the tracker writes it when the store answers again.
 func (t *Tracker) Join(ctx context.Context, room, participant string) error {
 	err := t.change(ctx, room, participant, func(p Participant) write { return t.here.join(p) })
 	if err != nil {
@@ -75,8 +75,9 @@ func (t *Tracker) Join(ctx context.Context, room, participant string) error {
 	return nil
 }
 
-// Leave removes a participant from a room, no matter via which node it joined. If it is also present via
-// another node, that node's heartbeat restores it. Leave costs as much as Join, and fails in the same cases.
+// Leave removes a participant from a room, regardless of the node via which it joined. If the participant is
+// also present via another node, the next heartbeat of that node restores it. Leave has the same cost and
+// returns the same errors as Join.
 func (t *Tracker) Leave(ctx context.Context, room, participant string) error {
 	err := t.change(ctx, room, participant, func(p Participant) write { return t.here.leave(p, time.Now()) })
 	if err != nil {
@@ -105,8 +106,8 @@ func (t *Tracker) change(ctx context.Context, room, participant string, begin fu
 	return t.write(ctx, []write{w})
 }
 
-// Members returns the participants of a room, sorted by name. It takes one round trip per 1,000 participants.
-// It also works after Close.
+// Members returns the participants of a room, sorted by name. Members takes one round trip per 1,000
+// participants. You can also call Members after Close.
 func (t *Tracker) Members(ctx context.Context, room string) ([]Member, error) {
 	at, err := t.room(room)
 	if err != nil {
@@ -120,7 +121,7 @@ func (t *Tracker) Members(ctx context.Context, room string) ([]Member, error) {
 	return members, nil
 }
 
-// Count returns the number of participants of a room. It takes one round trip.
+// Count returns the number of participants of a room. Count takes one round trip.
 func (t *Tracker) Count(ctx context.Context, room string) (int, error) {
 	counts, err := t.Counts(ctx, []string{room})
 	if err != nil {
@@ -129,8 +130,8 @@ func (t *Tracker) Count(ctx context.Context, room string) (int, error) {
 	return counts[0], nil
 }
 
-// Counts returns the number of participants of each room, in the order of rooms. It
-// takes one round trip. It also works after Close.
+// Counts returns the number of participants of each room, in the order of rooms. Counts takes one round trip.
+// You can also call Counts after Close.
 func (t *Tracker) Counts(ctx context.Context, rooms []string) ([]int, error) {
 	at := make([]Room, len(rooms))
 	for i, room := range rooms {
@@ -149,16 +150,16 @@ func (t *Tracker) Counts(ctx context.Context, rooms []string) ([]int, error) {
 	return counts, nil
 }
 
-// Stats returns the numbers of the heartbeats.
+// Stats returns statistics about the heartbeats of this node.
 func (t *Tracker) Stats() Stats {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return Stats{Here: t.here.here, Owed: len(t.here.owed), Heartbeats: t.heartbeats, Failed: t.failed}
 }
 
-// Close stops the heartbeats and removes this node's participants from their rooms, within Config.Grace. If
-// the store did not answer, it fails with ErrStore, and the participants are gone after Interval + Grace. It
-// may be called again.
+// Close stops the heartbeats and removes this node's participants from their rooms. It returns within
+// Config.Grace. If the store did not answer, Close returns ErrStore, and the participants become stale after
+// Interval + Grace. You can call Close more than once.
 func (t *Tracker) Close() error {
 	t.once.Do(func() {
 		t.mu.Lock()

@@ -2,9 +2,9 @@ package reconnect
 
 import "time"
 
-// Resolved takes the answer of the resolve in progress, and reports whether it is news. If so, the caller
-// abandons an attempt in progress and does not report its outcome. The answer to a check is tried even if its
-// epoch is older, because it is fresher than any directive.
+// Resolved passes the answer of the resolve in progress to the machine and reports whether it is news. If the
+// answer is news, the caller must abandon an attempt in progress and must not report its outcome. The machine
+// tries the answer to a check even if its epoch is older, because the answer is fresher than any directive.
 func (r *Machine) Resolved(now time.Time, u float64, d Directive) bool {
 	if !r.asking {
 		return false
@@ -38,10 +38,10 @@ func (r *Machine) Resolved(now time.Time, u float64, d Directive) bool {
 	return true
 }
 
-// turn makes the nth turn in a row to another node without a greater epoch. From the second turn on, there is
-// a pause before the first attempt at the target, which doubles like the pause after a refusal, because two
-// resolvers without their store may name two different nodes forever. The client continues to ask for a
-// greater epoch.
+// turn records the nth turn in a row to another node without a greater epoch. From the second turn on, the
+// machine pauses before the first attempt at the target, because two resolvers that cannot reach the store
+// may name two different nodes forever. The pause doubles with each turn, like the pause after a refusal.
+// Meanwhile, the client continues to ask for a greater epoch.
 func (r *Machine) turn(now time.Time, u float64, n int) {
 	if r.turns = n; n < 2 {
 		return
@@ -52,19 +52,19 @@ func (r *Machine) turn(now time.Time, u float64, n int) {
 	r.askAgain(now, u)
 }
 
-// held reports whether only a greater epoch may change the target. That is so after a second turn, until its
-// pause, its attempt and the pause after a failure have ended.
+// held reports whether only a greater epoch can change the target. The target is held from the second turn
+// until the pause, the attempt and the pause after a failure have ended.
 func (r *Machine) held(now time.Time) bool {
 	return r.turns > 1 && (r.connecting || now.Before(r.hold))
 }
 
-// newer reports whether d is newer than the target. A target without an epoch is a guess by a resolver
-// without its store.
+// newer reports whether d is newer than the target. A target without an epoch is a guess by a resolver that
+// cannot reach the store.
 func (r *Machine) newer(d Directive) bool {
 	return d.Epoch > r.epoch || r.target.Epoch == 0 && d.To != r.target.To && d.Epoch == r.epoch
 }
 
-// Unresolved reports that the resolve in progress failed.
+// Unresolved tells the machine that the resolve in progress failed.
 func (r *Machine) Unresolved(now time.Time, u float64, err error) {
 	if !r.asking {
 		return
@@ -77,7 +77,7 @@ func (r *Machine) Unresolved(now time.Time, u float64, err error) {
 	r.askAgain(now, u)
 }
 
-// askAgain sets the time of the next ask, at the deadline at the latest.
+// askAgain schedules the next ask, no later than the deadline.
 func (r *Machine) askAgain(now time.Time, u float64) {
 	pace := r.Pace.withDefaults()
 	r.asking, r.askAt = false, now.Add(between(pace.MinAsk, pace.MaxAsk, u))

@@ -1,8 +1,6 @@
-// Package reconnect moves a client to the node that serves its room now. A server sends a [Directive] when a
-// room has moved, and a client may also notice that its connection is lost. A [Driver] handles both: call
-// Follow with each directive, and Lost when the connection is lost. It runs a [Machine], which decides when
-// to ask where the room lives and when to connect, and which programs with their own event loop can use
-// directly. reconnect.mjs is the same for JavaScript.
+// Package reconnect moves a client to the node that currently serves its room. A server sends a [Directive]
+// when a room has moved, and a client can also notice that it has lost its connection. A [Driver] handles both
+// cases. Call Follow with each directive, and call Lost when the connection is lost.
 //
 //	driver := reconnect.Driver{Connect: connect, Resolve: askServer}
 //	…
@@ -10,7 +8,10 @@
 //	…
 //	err = driver.Lost(ctx, directive) // if the connection to its node is lost
 //
-// An ICE restart cannot replace the new connection, because another process has another DTLS identity.
+// The Driver runs a [Machine], which decides when to ask where the room lives and when to connect. Programs with
+// their own event loop can use the Machine directly. reconnect.mjs provides the same for JavaScript.
+//
+// An ICE restart cannot replace the new connection, because the new process has a different DTLS identity.
 //
 // # States
 //
@@ -35,14 +36,15 @@
 //	Refused                   next in 125 to 250 ms, then doubling        at once, then every 100 to 250 ms
 //	Failed                    next in 3 to 5 s, 3 in all                  go on if the client is in doubt
 //
-// So a target that refuses does not delay news, and news of another node interrupts an attempt. Two attempts
-// at a node that does not refuse begin at least 3 s apart, and two asks at least 100 ms apart. An answer
-// without an epoch comes from a resolver without its store. Two such resolvers may name two different nodes
-// in turn. From the second turn on, only a greater epoch ends the pause or the attempt at one of them.
+// A target that refuses the client does not delay news, and news of another node interrupts an attempt. Two
+// attempts at a node that does not refuse the client start at least 3 s apart, and two asks start at least 100 ms
+// apart. An answer without an epoch comes from a resolver that cannot reach its store. Two such resolvers may
+// alternately name two different nodes. From the second change of target on, only a greater epoch ends the pause
+// before an attempt or the attempt itself.
 //
-// The table has the time from the loss of the connection until the client is connected again, as mean and
-// maximum of 1,000 clients in virtual time. An attempt takes 30 ms, a resolve takes 2 ms, and the room has
-// its new node 0.3 s after a kill -9:
+// The table shows the time from the loss of the connection until the client is connected again, as mean and
+// maximum of 1,000 clients in virtual time. An attempt takes 30 ms, a resolve takes 2 ms, and the room has a new
+// node 0.3 s after a kill -9.
 //
 //	                                 attempts alone    with asks
 //	kill -9, directive lost          12.4 s 14.9 s     0.4 s 0.6 s
@@ -51,6 +53,6 @@
 //	the target refuses for 1 s        4.3 s  5.5 s     1.4 s 2.0 s
 //	kill -9, store away for 3 s      12.4 s 14.9 s     3.1 s 3.3 s
 //
-// If 1,000 clients lose a node at the same moment, they send 1,000 resolves at once and 5,200 in the
-// following second, until the room has its new node. MinAsk and MaxAsk determine that rate.
+// If 1,000 clients lose a node at the same moment, they send 1,000 resolves at once. In the following second,
+// they send 5,200 more, until the room has its new node. MinAsk and MaxAsk determine this rate.
 package reconnect

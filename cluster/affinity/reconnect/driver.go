@@ -8,27 +8,27 @@ import (
 	"time"
 )
 
-// Driver moves a client to its room's node. It runs a [Machine] on real time. Set the fields before the first
-// call. Use one Driver for each room of a client.
+// Driver moves a client to the node of its room. It runs a [Machine] in real time. Set the fields before the
+// first call. A client needs one Driver for each room.
 type Driver struct {
-	// Connect connects the client to d.Addr and replaces its connection to the room. It must return soon
-	// after its context ends. If it succeeds although news of another node ended the context, it is called
-	// again for that node. An ErrRefused or ECONNREFUSED says that the target did not accept the client.
-	// Required.
+	// Connect connects the client to d.Addr and replaces its connection to the room. Connect must return soon
+	// after its context ends. If news of another node has ended the context, the Driver calls Connect again
+	// for that node, even if this call succeeds. Return ErrRefused or ECONNREFUSED if the target did not
+	// accept the client. Required.
 	Connect func(ctx context.Context, d Directive) error
 
-	// Resolve resolves the room without caches. It may run at the same time as Connect.
+	// Resolve resolves the room without caches. The Driver can call Resolve while Connect is running.
 	// Required.
 	Resolve func(ctx context.Context, room string) (Directive, error)
 
-	// Pace is the number of attempts and the waits between them.
+	// Pace configures the number of attempts and the waits between attempts.
 	Pace Pace
 
-	// AttemptTimeout limits each call of Connect. It also limits each call of Resolve, but to at most 2 s.
-	// Default 10 s.
+	// AttemptTimeout limits each call of Connect. Each call of Resolve is limited to AttemptTimeout or 2 s,
+	// whichever is shorter. Default 10 s.
 	AttemptTimeout time.Duration
 
-	// Log receives the log. Default slog.Default().
+	// Log receives log records. Default slog.Default().
 	Log *slog.Logger
 
 	mu      sync.Mutex
@@ -40,14 +40,16 @@ type Driver struct {
 	changed chan struct{} // holds a token after news
 }
 
-// Follow connects the client to the node of d, or of any newer directive or answer. Call it with each
-// directive that arrives, at any time and from any goroutine. A call with old news changes nothing, and
-// concurrent calls wait for the same result. It returns nil when the client is connected, even by an earlier
-// call, a *GaveUpError when the last attempt has failed, or ctx.Err() when ctx is done, while other calls
-// continue. Other errors are ErrNoNode, ErrRoom and ErrDriver.
+// Follow connects the client to the node of d, or to the node of any newer directive or answer. Call Follow
+// with each directive that arrives, at any time and from any goroutine. A call with an old directive changes
+// nothing, and concurrent calls wait for the same result.
 //
-// Only one Connect runs at a time, and only one Resolve. If they panic, one of the waiting callers panics,
-// and the Driver can be used again. No goroutine outlives the calls.
+// Follow returns nil when the client is connected, even if an earlier call made the connection. Follow
+// returns a *GaveUpError when the last attempt has failed. When ctx is done, Follow returns ctx.Err(), while
+// other calls continue. Other errors are ErrNoNode, ErrRoom and ErrDriver.
+//
+// Only one Connect and one Resolve run at a time. If Connect or Resolve panics, one of the waiting callers
+// panics, and the Driver remains usable. No goroutine outlives the calls.
 func (r *Driver) Follow(ctx context.Context, d Directive) error {
 	if d.To == "" {
 		return ErrNoNode
@@ -55,13 +57,15 @@ func (r *Driver) Follow(ctx context.Context, d Directive) error {
 	return r.join(ctx, d, (*Machine).Directed)
 }
 
-// Lost moves the client to the node of its room after the connection that Connect made to d is lost. It does
-// nothing if the client has another connection by now. Otherwise it returns like [Driver.Follow]. If the
-// client has no connection yet, call Lost with a Directive that only has the room.
+// Lost moves the client to the node of its room after the client has lost the connection that Connect made to
+// d. If the client already has another connection, Lost does nothing. Otherwise, Lost returns the same
+// results as [Driver.Follow]. If the client has no connection yet, call Lost with a Directive in which only
+// Room is set.
 //
-// Lost does not end an attempt in progress, which may be at the same d. So if the connection is lost before
-// Connect returns, Connect must fail. A connection may also be lost after Connect returns but before the
-// Driver knows of it. So if the client has no open connection when Lost returns nil, call Lost again.
+// Lost does not end an attempt in progress, because that attempt may be for the same d. Therefore, if the
+// connection is lost before Connect returns, Connect must fail. A connection can also be lost after Connect
+// returns but before the Driver has recorded the connection. Therefore, if the client has no open connection
+// when Lost returns nil, call Lost again.
 func (r *Driver) Lost(ctx context.Context, d Directive) error {
 	return r.join(ctx, d, (*Machine).Lost)
 }
@@ -92,7 +96,7 @@ func (r *Driver) join(ctx context.Context, d Directive, report func(*Machine, ti
 	}
 }
 
-// report passes d to the machine, and counts the caller.
+// report passes d to the machine and counts the caller.
 func (r *Driver) report(d Directive, report func(*Machine, time.Time, float64, Directive) bool) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -120,8 +124,9 @@ func (r *Driver) report(d Directive, report func(*Machine, time.Time, float64, D
 	return nil
 }
 
-// lead returns whether the machine has ended, and how. Otherwise it returns the channel of the caller that
-// runs the steps, or nil if the caller of lead now has to run them.
+// lead reports whether the machine has finished, and with which error. If the machine has not finished, lead
+// returns the channel of the caller that runs the steps. If no caller runs the steps, lead returns nil, and
+// its caller must run them.
 func (r *Driver) lead() (over bool, leader chan struct{}, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -134,7 +139,7 @@ func (r *Driver) lead() (over bool, leader chan struct{}, err error) {
 	return false, leader, nil
 }
 
-// resign lets another caller run the steps.
+// resign allows another caller to run the steps.
 func (r *Driver) resign() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -144,8 +149,8 @@ func (r *Driver) resign() {
 	}
 }
 
-// leave ends a call. If it is the last one and the client is not connected, the machine stops, so that the
-// next call starts over.
+// leave unregisters a caller. If the last caller leaves and the client is not connected, the machine stops,
+// so that the next call starts over.
 func (r *Driver) leave() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -154,7 +159,7 @@ func (r *Driver) leave() {
 	}
 }
 
-// abandon ends the steps in progress that the machine no longer waits for.
+// abandon cancels the steps in progress for which the machine no longer waits.
 func (r *Driver) abandon() {
 	for _, s := range r.steps {
 		if s.kind == StepConnect && !r.machine.connecting || s.kind == StepResolve && !r.machine.asking {

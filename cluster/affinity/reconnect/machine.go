@@ -6,10 +6,10 @@ import (
 	"github.com/roost-cluster/roost/lease"
 )
 
-// Step is the next thing for a client to do.
+// Step is an action that the client must perform next.
 type Step uint8
 
-// The steps.
+// These are the steps that Machine.Next returns.
 const (
 	StepNone    Step = iota // nothing: there is no directive yet, or steps are in progress
 	StepConnect             // connect to Target; then call Connected, Refused or Failed
@@ -17,12 +17,12 @@ const (
 	StepDone                // the end; see Err
 )
 
-// Machine decides how a client finds the node of its room. It is a state machine without clock, goroutine,
-// lock or connection, for clients with their own event loop. The package comment has its states. [Driver]
-// runs it on real time.
+// Machine decides how a client finds the node of its room. A Machine is a state machine without a clock,
+// goroutine, lock or connection, for clients with their own event loop. The package comment describes the
+// states of a Machine. [Driver] runs a Machine in real time.
 //
-// An attempt and a resolve may be in progress at the same time. Methods take the time, and a uniform random
-// number u in [0, 1). The zero value is ready to use.
+// An attempt and a resolve may be in progress at the same time. Methods take the current time and a uniform
+// random number u in [0, 1). The zero value is ready to use.
 type Machine struct {
 	Pace Pace // set it before the first call
 
@@ -64,9 +64,10 @@ const (
 	gaveUp
 )
 
-// Directed takes a directive and reports whether it is news: it is the first one, or it is for the same room
-// and has a greater epoch than all before, or it is the newest one again after the machine gave up. If it is
-// news, the caller abandons the steps in progress and does not report their outcome.
+// Directed passes a directive to the machine and reports whether the directive is news. A directive is news
+// if it is the first, or if it is for the same room and has a greater epoch than all earlier directives.
+// After the machine gave up, the newest directive is also news when it arrives again. If the directive is
+// news, the caller must abandon the steps in progress and must not report their outcome.
 func (r *Machine) Directed(now time.Time, u float64, d Directive) bool {
 	again := r.state == idle || r.state == gaveUp && d.Epoch == r.epoch
 	if d.To == "" || r.state != idle && d.Room != r.target.Room || !again && !r.newer(d) {
@@ -79,9 +80,9 @@ func (r *Machine) Directed(now time.Time, u float64, d Directive) bool {
 	return true
 }
 
-// Lost tells the machine that the connection that it made to d is lost. It reports whether that is the
-// client's present connection. If the client has no connection, call it with a Directive that only has the
-// room, so that the machine finds the room's node.
+// Lost tells the machine that the client has lost the connection that it made to d. Lost reports whether that
+// was the client's current connection. If the client has no connection yet, call Lost with a Directive in
+// which only Room is set, so that the machine finds the node of the room.
 func (r *Machine) Lost(now time.Time, u float64, d Directive) bool {
 	switch {
 	case r.state == idle:
@@ -114,7 +115,7 @@ func (r *Machine) Lost(now time.Time, u float64, d Directive) bool {
 }
 
 // Next returns the next step and how long to wait before it. If the wait is not positive, the step has begun,
-// so carry it out and report the outcome. Otherwise call Next again after the wait, or after any other call.
+// so perform it and report the outcome. Otherwise, call Next again after the wait or after any other call.
 func (r *Machine) Next(now time.Time) (step Step, wait time.Duration) {
 	if r.state == idle {
 		return StepNone, 0
@@ -139,7 +140,7 @@ func (r *Machine) Next(now time.Time) (step Step, wait time.Duration) {
 	return step, 0
 }
 
-// endDoubt ends the asks at their deadline, and starts the check when it is due.
+// endDoubt stops the asks at their deadline and starts the check when the check is due.
 func (r *Machine) endDoubt(now time.Time) {
 	if r.doubt && !now.Before(r.deadline) {
 		r.doubt = false
@@ -152,8 +153,8 @@ func (r *Machine) endDoubt(now time.Time) {
 	}
 }
 
-// due returns the earliest of at most three steps that is not in progress. Two resolves begin at least MinAsk
-// apart.
+// due returns the earliest step that is not in progress, and when it is due. Two resolves start at least
+// MinAsk apart.
 func (r *Machine) due() (step Step, at time.Time) {
 	consider := func(s Step, t time.Time) {
 		if step == StepNone || t.Before(at) {
@@ -172,7 +173,7 @@ func (r *Machine) due() (step Step, at time.Time) {
 	return step, at
 }
 
-// Connected tells the machine that the attempt in progress succeeded. The caller abandons a resolve in
+// Connected tells the machine that the attempt in progress succeeded. The caller must abandon a resolve in
 // progress.
 func (r *Machine) Connected() {
 	if r.connecting {
@@ -205,7 +206,7 @@ func (r *Machine) Refused(now time.Time, u float64, err error) {
 	}
 }
 
-// Failed tells the machine that the attempt in progress failed after the target had accepted it.
+// Failed tells the machine that the attempt in progress failed after the target had accepted the client.
 func (r *Machine) Failed(now time.Time, u float64, err error) {
 	if !r.connecting {
 		return
@@ -220,14 +221,14 @@ func (r *Machine) Failed(now time.Time, u float64, err error) {
 	r.exhaust(pace)
 }
 
-// exhaust ends the attempts at the target after the last one.
+// exhaust ends the attempts at the target if the last attempt has failed.
 func (r *Machine) exhaust(pace Pace) {
 	if r.tries >= pace.Attempts {
 		r.allowed, r.checkAt = false, r.earliest
 	}
 }
 
-// aim makes d the target, with a new count of attempts.
+// aim makes d the target and resets the count of attempts at the target.
 func (r *Machine) aim(at time.Time, d Directive) {
 	at = r.paused(at, d.To)
 	r.state, r.target, r.epoch = seeking, d, max(r.epoch, d.Epoch)
@@ -235,8 +236,8 @@ func (r *Machine) aim(at time.Time, d Directive) {
 	r.doubt, r.tries, r.refusals, r.turns, r.checkAt = false, 0, 0, 0, time.Time{}
 }
 
-// paused returns when a node may be tried, at the earliest at. A node that did not refuse never gets two
-// attempts within MinWait, no matter how fast directives arrive.
+// paused returns the earliest time, but not before at, for an attempt at a node. Two attempts at a node that
+// did not refuse the client are always at least MinWait apart, no matter how fast directives arrive.
 func (r *Machine) paused(at time.Time, node lease.NodeID) time.Time {
 	if node == r.tried && !r.refused {
 		return later(at, r.began.Add(r.Pace.withDefaults().MinWait))
@@ -244,7 +245,7 @@ func (r *Machine) paused(at time.Time, node lease.NodeID) time.Time {
 	return at
 }
 
-// restart begins a new count of attempts after an end.
+// restart resets the count of attempts if the machine has finished.
 func (r *Machine) restart() {
 	if r.over() {
 		r.attempts, r.err = 0, nil
@@ -258,13 +259,13 @@ func (r *Machine) giveUp(err error) {
 
 func (r *Machine) over() bool { return r.state == connected || r.state == gaveUp }
 
-// Target returns the target, from the newest directive or the newest answer.
+// Target returns the current target, which comes from the newest directive or the newest answer.
 func (r *Machine) Target() Directive { return r.target }
 
-// Attempts returns the number of attempts that have begun, at all targets, since the start or the last end.
+// Attempts returns the number of attempts at all targets since the machine started or last finished.
 func (r *Machine) Attempts() int { return r.attempts }
 
-// Err returns a *GaveUpError if the machine gave up, otherwise nil.
+// Err returns a *GaveUpError if the machine gave up. Otherwise, it returns nil.
 func (r *Machine) Err() error { return r.err }
 
 func later(a, b time.Time) time.Time {
@@ -274,7 +275,7 @@ func later(a, b time.Time) time.Time {
 	return b
 }
 
-// interrupt abandons the steps in progress, so that they are due again.
+// interrupt abandons the steps in progress, so that they become due again.
 func (r *Machine) interrupt() {
 	if r.connecting {
 		r.tries--
@@ -282,7 +283,7 @@ func (r *Machine) interrupt() {
 	r.connecting, r.asking = false, false
 }
 
-// stop ends the search for the room's node.
+// stop stops the search for the node of the room.
 func (r *Machine) stop(err error) {
 	r.interrupt()
 	r.giveUp(err)

@@ -7,8 +7,8 @@ import (
 	"github.com/roost-cluster/roost/lease"
 )
 
-// Directive tells the clients of a room to connect to another node. A signalling server sends one for each
-// room that has moved. A resolve also answers with one.
+// Directive tells the clients of a room to connect to another node. A signalling server sends a Directive for
+// each room that has moved. A resolve also returns a Directive.
 type Directive struct {
 	Room   string       `json:"room"`
 	To     lease.NodeID `json:"to"`
@@ -17,29 +17,29 @@ type Directive struct {
 	Epoch  uint64       `json:"epoch"`  // a greater one is newer; below 2^53; 0 = To is a guess, because the store of pins does not answer
 }
 
-// Pace is the number of a client's attempts and the waits between its steps. The zero value of each field
-// means its default. Waits are whole milliseconds.
+// Pace configures the number of a client's attempts and the waits between its steps. A zero field has its
+// default value. Waits are whole milliseconds.
 type Pace struct {
-	// Attempts is the number of attempts at a target that accepts and then fails, before
-	// the room is resolved for the last time. Default 3.
+	// Attempts is the maximum number of failed attempts at a target that accepts the client. After that, the
+	// client resolves the room one last time. Default 3.
 	Attempts int
 
-	// MinWait and MaxWait limit the wait after a failed attempt. The wait begins with the failure, and is
-	// random and uniform, so that the clients of a node do not return in waves. A connection that is lost
-	// within MaxWait counts as a failed attempt. Default 3 s and 5 s; MaxWait is at least MinWait.
+	// MinWait and MaxWait limit the wait after a failed attempt. The wait starts with the failure. The wait
+	// is uniformly random, so that the clients of a node do not return in waves. A connection that is lost
+	// within MaxWait is considered a failed attempt. MaxWait is at least MinWait. Default 3 s and 5 s.
 	MinWait, MaxWait time.Duration
 
-	// Spread is the maximum wait between the directive or the loss of the connection and the first attempt.
-	// The wait is random and uniform from 0, so that the clients of a node do not all arrive at the same
-	// time. Default 500 ms.
+	// Spread is the maximum wait before the first attempt after a directive or the loss of the connection.
+	// The wait is uniformly random from 0, so that the clients of a node do not all arrive at the same time.
+	// Default 500 ms.
 	Spread time.Duration
 
-	// MinAsk and MaxAsk limit the wait between two asks, which is random and uniform. Default 100 ms and 250
-	// ms; MaxAsk is at least MinAsk.
+	// MinAsk and MaxAsk limit the wait between two asks. The wait is uniformly random. MaxAsk is at least
+	// MinAsk. Default 100 ms and 250 ms.
 	MinAsk, MaxAsk time.Duration
 
-	// AskFor is how long a client asks for another node after its connection is lost or
-	// a target refuses it. Default 15 s.
+	// AskFor is how long a client asks for another node after it has lost its connection or a target has
+	// refused it. Default 15 s.
 	AskFor time.Duration
 }
 
@@ -57,7 +57,7 @@ func (p Pace) withDefaults() Pace {
 // retry returns the wait after a failed attempt.
 func (p Pace) retry(u float64) time.Duration { return between(p.MinWait, p.MaxWait, u) }
 
-// refused returns the wait after the nth refusal in a row: it doubles up to MaxWait.
+// refused returns the wait after the nth refusal in a row. The wait doubles with each refusal, up to MaxWait.
 func (p Pace) refused(n int, u float64) time.Duration {
 	wait := p.MaxAsk
 	for i := 1; i < n && wait < p.MaxWait; i++ {
@@ -67,7 +67,8 @@ func (p Pace) refused(n int, u float64) time.Duration {
 	return between((wait / 2).Truncate(time.Millisecond), wait, u)
 }
 
-// between returns the point at the fraction u between lo and hi, in whole milliseconds, like JavaScript.
+// between returns the value at fraction u between lo and hi, truncated to whole milliseconds like in
+// reconnect.mjs.
 func between(lo, hi time.Duration, u float64) time.Duration {
 	return lo + time.Duration(u*float64((hi-lo)/time.Millisecond))*time.Millisecond
 }

@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// step is a step in progress. The lock of the Driver guards abandoned.
+// step is a step in progress. The Driver's lock guards abandoned.
 type step struct {
 	kind      Step
 	target    Directive
@@ -26,8 +26,8 @@ type step struct {
 
 var errExited = errors.New("reconnect: the function ended its goroutine")
 
-// run carries out the steps of the machine until it ends or ctx is done. The end is decided under the lock,
-// so that a later directive sees it.
+// run performs the steps of the machine until the machine finishes or ctx is done. run checks for the end
+// while it holds the lock, so that a later directive sees the end.
 func (r *Driver) run(ctx context.Context) (ended bool, err error) {
 	done := make(chan *step, 2)
 	defer r.resign()
@@ -54,7 +54,7 @@ func (r *Driver) run(ctx context.Context) (ended bool, err error) {
 	return false, nil
 }
 
-// wait returns after wait, if that is positive, or after an outcome or news.
+// wait waits for the given duration if it is positive. wait returns earlier after an outcome or news.
 func (r *Driver) wait(ctx context.Context, wait time.Duration, done <-chan *step) {
 	var timeout <-chan time.Time
 	if wait > 0 {
@@ -71,7 +71,7 @@ func (r *Driver) wait(ctx context.Context, wait time.Duration, done <-chan *step
 	}
 }
 
-// due is what run has to wait for.
+// due describes what run must wait for.
 type due struct {
 	kind     Step
 	wait     time.Duration
@@ -81,8 +81,8 @@ type due struct {
 	err      error
 }
 
-// next starts the steps that are due, and returns the wait for the next one, or the end.
-// No step starts while an abandoned one has not returned.
+// next starts the steps that are due. next returns the wait before the next step, or reports that the machine
+// has finished. It does not start a step until all abandoned steps have returned.
 func (r *Driver) next(ctx context.Context, done chan<- *step) (d due) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -98,7 +98,7 @@ func (r *Driver) next(ctx context.Context, done chan<- *step) (d due) {
 	return due{}
 }
 
-// start carries out a step in a goroutine.
+// start performs a step in a goroutine.
 func (r *Driver) start(ctx context.Context, s *step, done chan<- *step) {
 	const longestResolve = 2 * time.Second
 	timeout := r.AttemptTimeout
@@ -156,8 +156,8 @@ func (r *Driver) finish(ctx context.Context, s *step) {
 	r.abandon()
 }
 
-// drain ends the steps in progress and waits for them, because run returns or panics. The machine repeats
-// what it still needs. drain returns the first panic of a step.
+// drain cancels the steps in progress and waits for them, because run is about to return or panic. The
+// machine later repeats the steps that it still needs. drain returns the first panic of a step.
 func (r *Driver) drain(done <-chan *step) (panicked any) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -5,5 +5,5 @@ import _ "embed"
 //go:embed reconnect.mjs
 var script []byte
 
-// JavaScript returns reconnect.mjs, for servers that send it to browsers.
+// JavaScript returns the source of reconnect.mjs, for servers that send it to browsers.
 func JavaScript() []byte { return script }

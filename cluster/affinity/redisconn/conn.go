@@ -1,6 +1,6 @@
-// Package redisconn defines what the stores of package redisstore need from a client of Redis: commands in a
-// pipeline and a subscription. Package rueidisconn connects by itself. Package goredisconn uses a go-redis
-// client that your program already has. A program compiles only the client that it imports.
+// Package redisconn defines what the stores of package redisstore need from a Redis client: pipelined
+// commands and a subscription. Use package rueidisconn to open a new connection, or package goredisconn if
+// your program already has a go-redis client. A program compiles only the client that it imports.
 package redisconn
 
 import (
@@ -12,29 +12,32 @@ import (
 
 // Conn is a connection to a Redis server or to a Redis Cluster. All methods must be safe for concurrent use.
 type Conn interface {
-	// Do sends commands in as few round trips as possible, and returns their replies in order. It returns when ctx
-	// ends at the latest. Do must not send a command twice, except to follow a redirection of a Redis Cluster.
+	// Do sends commands in as few round trips as possible and returns their replies in order. Do returns no
+	// later than when ctx ends. Do must not send a command twice, except to follow a redirection of a Redis
+	// Cluster.
 	Do(ctx context.Context, commands ...Command) []Reply
 
-	// Subscribe calls message with each payload that is published to a channel, one call at a time, until ctx
-	// ends or the subscription is lost. It returns the reason.
+	// Subscribe calls message with each payload that is published to a channel, one call at a time. Subscribe
+	// runs until ctx ends or the subscription is lost, and returns the reason.
 	Subscribe(ctx context.Context, channel string, message func(payload string)) error
 
-	// OnLoss registers a function that is called whenever a connection to a server is lost, because the server
-	// may have lost its data. The call must return before any later connection to that server answers a command,
-	// and may also come when nothing was lost. OnLoss is called at most once for each Conn, before all other methods.
+	// OnLoss registers the function lost. The Conn calls lost whenever a connection to a server is lost,
+	// because the server may have lost its data. The call must return before any later connection to that
+	// server answers a command. The Conn may also call lost when no data was lost. OnLoss is called at most
+	// once for each Conn, before all other methods.
 	OnLoss(lost func())
 
-	// Close ends what the connection has begun. Commands in progress fail, and Close waits for them.
+	// Close stops everything that the connection has started. Commands in progress fail, and Close waits for
+	// them.
 	Close() error
 
-	// Clustered reports whether Redis divides the keys among servers by hash slot, or an error while that is
-	// not known because no server has answered yet. The answer must not change afterward.
+	// Clustered reports whether Redis divides the keys among servers by hash slot. Clustered returns an error
+	// until a server has answered. After that, the result must not change.
 	Clustered() (bool, error)
 }
 
-// Command is a command of Redis. Its words are Head, Keys and Args, in that order. In a Redis Cluster, all Keys have
-// the same hash slot, and a command without Keys can go to any master.
+// Command is a Redis command. A Command consists of the words in Head, Keys and Args, in that order. In a
+// Redis Cluster, all Keys must have the same hash slot. A command without Keys can go to any master.
 type Command struct{ Head, Keys, Args []string }
 
 // Words returns all words of a command.
@@ -45,31 +48,32 @@ func (c Command) Words() []string {
 
 // Reply is the reply to a command.
 type Reply struct {
-	// Value is nil, an int64, a string, or a []any of these and of nested lists.
+	// Value is nil, an int64, a string, or a []any that contains these types and nested lists.
 	Value any
 
-	// Err is an [Error] if the server has rejected the command, or another error if it did not reply.
+	// Err is an [Error] if the server rejected the command. If the server did not reply, Err is another
+	// error.
 	Err error
 }
 
-// Error is an error that a server has sent. Its first word is its kind, for example NOSCRIPT.
+// Error is an error message from a server. Its first word is the kind of error, for example NOSCRIPT.
 type Error string
 
 func (e Error) Error() string { return string(e) }
 
-// IsKind reports whether err is an [Error] of a kind, for example "READONLY".
+// IsKind reports whether err is an [Error] of the given kind, for example "READONLY".
 func IsKind(err error, kind string) bool {
 	e, ok := errors.AsType[Error](err)
 	return ok && (string(e) == kind || strings.HasPrefix(string(e), kind+" "))
 }
 
-// ErrClosed reports that the connection was closed with its Close method.
+// ErrClosed reports that the connection was closed by a call of its Close method.
 var ErrClosed = errors.New("the connection to Redis is closed")
 
-// Int returns an integer.
+// Int returns the reply as an integer.
 func (r Reply) Int() (int64, error) { return as[int64](r) }
 
-// Text returns a string. It is empty for nil.
+// Text returns the reply as a string. A nil reply becomes an empty string.
 func (r Reply) Text() (string, error) {
 	if r.Err == nil && r.Value == nil {
 		return "", nil
@@ -77,10 +81,10 @@ func (r Reply) Text() (string, error) {
 	return as[string](r)
 }
 
-// List returns a list.
+// List returns the reply as a list.
 func (r Reply) List() ([]any, error) { return as[[]any](r) }
 
-// Texts returns a list of strings. A nil in the list becomes an empty string.
+// Texts returns the reply as a list of strings. A nil in the list becomes an empty string.
 func (r Reply) Texts() ([]string, error) {
 	list, err := r.List()
 	if err != nil {

@@ -15,14 +15,15 @@ import (
 
 var errSetting = errors.New("a setting has a name without spaces, and neither has line breaks")
 
-// Agree implements pinstore.Store. It takes two commands, one after the other. The store adds two settings,
-// the name of the cluster and the prefix.
+// Agree implements pinstore.Store. Agree takes two commands, one after the other. The store adds two
+// settings: the name of the cluster and the prefix.
 //
-// First it records the name of the cluster under the prefix, because two clusters with the same prefix would
-// take each other's rooms. Then it records the settings and the prefix under the name of the cluster. These
-// keys do not begin with the prefix, so that nodes with different prefixes see the same keys. A node that is
-// refused because of the name records no settings there, so it does not get in the way of a node of its
-// cluster that has the right prefix.
+// First, Agree records the name of the cluster under the prefix, because two clusters with the same prefix
+// would confuse each other's rooms. Then Agree records the settings and the prefix under the name of the
+// cluster. The keys for these settings do not start with the prefix, so that nodes with different prefixes
+// see the same keys. If the store refuses a node because of its cluster name, the node does not record its
+// settings. Therefore, the refused node cannot interfere with a node of its own cluster that has the right
+// prefix.
 func (s *Store) Agree(ctx context.Context, self lease.Incarnation, ttl time.Duration, settings pinstore.Settings) (pinstore.Agreed, error) {
 	if ttl > 0 {
 		ttl = max(ttl, time.Millisecond)
@@ -40,12 +41,12 @@ func (s *Store) Agree(ctx context.Context, self lease.Incarnation, ttl time.Dura
 	return agreed, errors.Join(err, also)
 }
 
-// unwritable reports whether the keys cannot represent a setting.
+// unwritable reports whether the values of the keys cannot represent a setting.
 func unwritable(s pinstore.Setting) bool {
 	return s.Name == "" || strings.ContainsAny(s.Name, " \n\r\t") || strings.ContainsAny(s.Value, "\n\r")
 }
 
-// statement is what a user records under three keys of a slot.
+// statement contains what a user records under three keys of a slot.
 type statement struct {
 	keys   []string
 	self   lease.Incarnation
@@ -55,7 +56,7 @@ type statement struct {
 	values []pinstore.Setting
 }
 
-// state runs the script.
+// state runs the script agree.lua.
 func (s *Store) state(ctx context.Context, st statement) (pinstore.Agreed, error) {
 	what := fmt.Sprintf("settings in %.80q", st.keys[0])
 	if err := st.self.Node.Validate(); err != nil {
@@ -80,7 +81,7 @@ func (s *Store) state(ctx context.Context, st statement) (pinstore.Agreed, error
 	return agreed, nil
 }
 
-// agreedBy reads the answer of the script.
+// agreedBy parses the answer of the script agree.lua.
 func agreedBy(words []string, values []pinstore.Setting) (agreed pinstore.Agreed, err error) {
 	switch {
 	case len(words) > 0 && words[0] != "":
@@ -99,7 +100,7 @@ func agreedBy(words []string, values []pinstore.Setting) (agreed pinstore.Agreed
 	return agreed, err
 }
 
-// agreedSince reads the answer to settings that do not differ.
+// agreedSince parses the answer for settings that do not differ.
 func agreedSince(words []string) (agreed pinstore.Agreed, err error) {
 	agreed.Since, err = strconv.ParseInt(words[0], 10, 64)
 	for _, text := range words[1:] {
@@ -113,8 +114,8 @@ func agreedSince(words []string) (agreed pinstore.Agreed, err error) {
 }
 
 // fingerprint returns three keys in the same slot: the string with the settings of a cluster, the zset of the
-// incarnations that have them, and the zset of the refused incarnations. The name of the cluster may have any
-// bytes, so bytes with a meaning in keys are escaped.
+// incarnations that have these settings, and the zset of the refused incarnations. The name of the cluster
+// can contain any bytes, so bytes that have a meaning in keys are escaped.
 func fingerprint(cluster string) []string {
 	var b strings.Builder
 	for _, c := range []byte(cluster) {

@@ -1,13 +1,13 @@
--- States settings that all users of a cluster share, or ends that.
+-- Records or removes the settings that all users of a cluster must share.
 --
 -- KEYS[1]  string: "since" and a time, then a line for each setting: its name, its expiry, the
---          incarnation that stated it, its value
--- KEYS[2]  zset: incarnation that states them -> expiry
--- KEYS[3]  zset: incarnation that stated others lately, and was refused -> expiry
--- ARGV     incarnation, TTL in ms (0: end), since when the caller has agreed with others
---          (0: not yet), 1 if a refusal is not entered into KEYS[3], names and values
--- returns  since when users have stated these, and the incarnations of KEYS[3]; or '', and of
---          each setting that differs its name, its value, and the incarnation
+--          incarnation that recorded it, its value
+-- KEYS[2]  zset: incarnation that has recorded these settings -> expiry
+-- KEYS[3]  zset: incarnation that was recently refused because its settings differ -> expiry
+-- ARGV     incarnation, TTL in ms (0: remove), the time since which the caller has agreed with others
+--          (0: not yet), 1 if a refusal must not be added to KEYS[3], names and values
+-- returns  the time since which users have had these settings, and the incarnations in KEYS[3]; or '',
+--          and for each setting that differs: its name, its value, and the incarnation
 
 local key, users, refused, self, ttl, since = KEYS[1], KEYS[2], KEYS[3], ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
 local FIRST = 5 -- of the names

@@ -6,10 +6,10 @@ import (
 	"github.com/roost-cluster/roost/cluster/affinity/pinstore"
 )
 
-// swapApart performs the ops of batch b with runs of scripts that have one key each, and sets their results. It is for
-// a slot that moves to another server. Comparing and setting the pin is atomic, as in Swap. The entry in the
-// index is written first, because an entry without a pin is harmless. The entry of the replaced pin remains
-// until Index removes it.
+// swapApart performs the ops of batch b by running scripts that have only one key each, and sets the results
+// of the ops. The store uses swapApart for a slot that is moving to another server. As in Swap, comparing and
+// setting the pin is atomic. swapApart writes the entry in the index first, because an entry without a pin is
+// harmless. The entry of the replaced pin remains until Index removes it.
 func (s *Store) swapApart(ctx context.Context, names keys, b batch, ops []pinstore.Op, results []pinstore.Result) {
 	var entries, swaps []call
 	for _, i := range b {

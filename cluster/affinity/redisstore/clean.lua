@@ -1,5 +1,5 @@
--- Removes the stale entries from the index of an incarnation in one partition. An earlier
--- read has found them, so each is checked again.
+-- Removes the stale entries from the index of an incarnation in one partition. The script checks each entry again,
+-- because the pin of the room may have changed after the caller read it.
 --
 -- KEYS  the index, the partition's zset of incarnations, the pins of the rooms
 -- ARGV  the incarnation, the rooms

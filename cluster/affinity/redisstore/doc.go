@@ -1,4 +1,4 @@
-// Package redisstore keeps pins and participants in Redis, for all nodes of a fleet. It implements
+// Package redisstore keeps pins and participants in Redis for all nodes of a fleet. It implements
 // pinstore.Store and presence.Store.
 //
 //	redis, err := rueidisconn.Open(ctx, rueidisconn.Options{URL: "redis://localhost:6379"})
@@ -9,35 +9,37 @@
 //
 // If your program already uses go-redis, pass goredisconn.New(client) in place of the connection.
 //
-// The store works with Redis 7 or newer and with Valkey, on a single server, a Redis Cluster or with Sentinel, over
-// TLS, and with an ACL user.
+// The store supports Redis 7 or newer and Valkey, as a single server, as a Redis Cluster or with Sentinel. The store
+// also supports TLS and ACL users.
 //
 // # Guarantees
 //
-//  1. Each op of Swap is atomic on the server. A single op is one command, and so is a batch, in a Redis Cluster a
-//     batch of one partition. Batches share a round trip. Ops that only read take several commands, so their
-//     freshness may be that of the next pin, of which the store then notifies.
+//  1. Each op of Swap is atomic on the server. A single op is one command. A batch is also one command, or one
+//     command for each partition in a Redis Cluster. Batches share a round trip. Ops that only read take several
+//     commands. If a pin changes between these commands, the freshness may be that of the next pin, and the store
+//     then notifies of the change.
 //  2. A pin and its entry in the index of its node's rooms change together. No command scans the key space.
-//  3. In a Redis Cluster, all keys of a partition are in one slot. All keys have a TTL, and all time is the server's.
+//  3. In a Redis Cluster, all keys of a partition are in one slot. All keys have a TTL, and all times are measured by
+//     the server's clock.
 //  4. An answer is fresh for at most 30 s, and only until its pin expires or another client changes the pin. The script
 //     that replaces or deletes a pin publishes the room on the channel roost:changes. Every 5 s, the store publishes
 //     a message to itself. While such messages do not come back, an answer is fresh for 1 s, because the store
-//     might miss changes. [Store.Notified] says why.
-//  5. After a lost connection, or when the server has forgotten the store's latest heartbeat, the store notifies of a
-//     change of all pins.
-//  6. If a key has a value that is not from roost, the error names the key.
-//  7. While a slot of a Redis Cluster moves to another master, Swap works. Index may miss the rooms of that
-//     slot, and then returns an error.
+//     might miss changes. [Store.Notified] returns the reason.
+//  5. After a lost connection, or when the server has lost the store's latest heartbeat, the store notifies its users
+//     that all pins may have changed.
+//  6. If roost did not write the value of a key, the error names the key.
+//  7. While a slot of a Redis Cluster moves to another master, Swap works. Index may miss the rooms of that slot. If
+//     Index misses rooms, it returns an error.
 //
 // # What it does not promise
 //
-// A call that failed, or ended with its context, may still be carried out within seconds. Redis replicates
-// asynchronously, so a failover may lose the last changes. Epochs still grow, unless the clock of the new
-// master is behind that of the old one.
+// If a call fails or its context ends, Redis may still execute the call within seconds. Redis replicates
+// asynchronously, so a failover may lose the latest changes. Epochs still increase, unless the clock of the new
+// master is behind the clock of the old master.
 //
-// The store does not notice changes that are made without its scripts, for example if you delete a key by hand or Redis
-// evicts one. Between the servers of a Redis Cluster, messages can be lost while the cluster is disturbed. Then a
-// resolver may use the old pin for up to 30 s, and a host may need 150 s to see that its room has moved.
+// The store does not detect changes made without its scripts, for example if you delete a key by hand or Redis
+// evicts a key. While a Redis Cluster is disturbed, messages between its servers can be lost. In that case, a
+// resolver may use the old pin for up to 30 s, and a host may need 150 s to notice that its room has moved.
 //
 // # Keys
 //
@@ -56,10 +58,12 @@
 //	roost:{<cluster>}:users             zset    incarnation that states them → expiry in ms
 //	roost:{<cluster>}:refused           zset    incarnation that states other ones → expiry in ms
 //
-// In a Redis Cluster, the second and third are roost:{17}:n:<node>|<incarnation> and roost:{17}:l, one for each partition.
+// In a Redis Cluster, the second and third key are roost:{17}:n:<node>|<incarnation> and roost:{17}:l. Each
+// partition has its own pair of these keys.
 //
-// The last three begin with roost: for any prefix, so that nodes with different prefixes see each other. If
-// an ACL user has no right to them, only the name of the cluster is compared, and the log says so.
+// The last three keys start with roost: for every prefix, so that nodes with different prefixes can compare their
+// settings. If an ACL user has no permission for these keys, only the name of the cluster is compared, and the
+// node logs the problem.
 //
 // An ACL user needs
 //

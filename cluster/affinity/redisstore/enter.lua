@@ -1,5 +1,5 @@
--- Enters a room into the index of an incarnation, or an incarnation into the list of incarnations, while
--- their slot moves to another server of a Redis Cluster. Swap.lua does both otherwise.
+-- Adds a room to the index of an incarnation, or an incarnation to the list of incarnations, while their slot moves
+-- to another server of a Redis Cluster. At all other times, swap.lua does both.
 --
 -- KEYS[1]  the index, or the list
 -- ARGV     room, partition, TTL in ms; or incarnation, '', TTL in ms

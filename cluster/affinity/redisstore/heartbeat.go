@@ -11,9 +11,10 @@ import (
 	"github.com/roost-cluster/roost/lease"
 )
 
-// Heartbeat implements pinstore.Store. It takes one command. If the server does not know the previous heartbeat of
-// self although it must still last, the server has lost data, and the users are notified. That finds losses
-// without a lost connection: FLUSHALL, or a failover behind a proxy.
+// Heartbeat implements pinstore.Store. Heartbeat takes one command. The store also detects data loss. If the
+// previous heartbeat of self cannot have expired but the server does not have it, the server has lost data,
+// and the store notifies its users. The check works without a lost connection, for example after FLUSHALL or
+// a failover behind a proxy.
 func (s *Store) Heartbeat(ctx context.Context, self lease.Incarnation, ttl time.Duration, ask []lease.Incarnation) ([]bool, error) {
 	what := fmt.Sprintf("heartbeat of %.80q", self.String())
 	if err := checkIncarnation(self); err != nil {
@@ -48,13 +49,14 @@ func (s *Store) Heartbeat(ctx context.Context, self lease.Incarnation, ttl time.
 
 var errForgotten = errors.New("the latest heartbeat is gone from Redis")
 
-// beats remembers how long the latest heartbeat of a user must last.
+// beats remembers how long the latest heartbeat of each user must last.
 type beats struct {
 	mu    sync.Mutex
 	until map[lease.Incarnation]time.Time
 }
 
-// lost records a heartbeat that was sent at asked, and reports whether the server must have known an earlier one.
+// lost records a heartbeat that was sent at the time asked. lost reports whether the server has lost an
+// earlier heartbeat.
 func (b *beats) lost(self lease.Incarnation, asked time.Time, ttl time.Duration, known bool) bool {
 	if self == (lease.Incarnation{}) {
 		return false

@@ -1,9 +1,9 @@
 -- Records or removes a heartbeat, and returns which other nodes are alive.
 --
 -- KEYS[1]  zset: incarnation -> expiry of its heartbeat
--- ARGV     incarnation ("" for none), TTL in ms (0: remove), incarnations to ask for
--- returns  1 if the server knew a heartbeat of the incarnation that has not expired, else 0; then the same for each
---          incarnation asked for
+-- ARGV     incarnation ("" for none), TTL in ms (0: remove), incarnations to look up
+-- returns  1 if the server has a heartbeat of the incarnation that has not expired, else 0; then the same for each
+--          incarnation to look up
 
 local heartbeats, self, ttl = KEYS[1], ARGV[1], tonumber(ARGV[2])
 local time = redis.call('TIME')

@@ -14,18 +14,22 @@ import (
 )
 
 const (
-	// maxPipeline is how many commands share a round trip, so that other callers get their turn.
+	// maxPipeline is the maximum number of commands that share a round trip, so that other callers are not
+	// delayed.
 	maxPipeline = 128
 
-	// page is how many rooms a command returns at most. With a small limit, up to maxPipeline pages are read
-	// unnecessarily.
+	// page is the maximum number of rooms that a command returns. If the limit is small, Index can read up to
+	// maxPipeline unnecessary pages.
 	page = 64
 )
 
-// Index implements pinstore.Store. It takes a command, in a Redis Cluster for each partition, and two for each 64
-// rooms of each selected incarnation in each partition. 128 commands share a round trip. It removes stale entries. Rooms
-// that are pinned or released at the same time may be missing. If some keys cannot be read, because a server
-// is down or a value is not from roost, it returns the other rooms with the error.
+// Index implements pinstore.Store. Index lists the incarnations with one command, or with one command for
+// each partition in a Redis Cluster. In each partition, Index then takes two commands for each 64 rooms of
+// each selected incarnation. Up to 128 commands share a round trip.
+//
+// Index removes stale entries. Index can miss rooms that are pinned or released at the same time. If some
+// keys cannot be read, because a server is down or because roost did not write the value, Index returns the
+// other rooms with the error.
 func (s *Store) Index(
 	ctx context.Context,
 	partitions []placement.Partition,
@@ -52,21 +56,21 @@ func (s *Store) Index(
 	return found[:min(len(found), max(limit, 0))], failed
 }
 
-// reading is the result of reading a page of some shelves.
+// reading is the result of reading one page of some shelves.
 type reading struct {
 	entries []pinstore.Entry
 	rest    []shelf // shelves with more rooms
 	stale   []call  // to remove stale entries
 }
 
-// shelf is the index of an incarnation in a partition.
+// shelf is the index of one incarnation in one partition.
 type shelf struct {
 	partition placement.Partition
 	at        lease.Incarnation
 	read      int // entries so far
 }
 
-// shelves returns the shelves of the incarnations for which want returns true. It only calls want on the
+// shelves returns the shelves of the incarnations for which want returns true. shelves calls want only on the
 // caller's goroutine.
 func (s *Store) shelves(
 	ctx context.Context,
@@ -108,8 +112,8 @@ func (s *Store) shelves(
 	return found, failed
 }
 
-// read reads the next page of each shelf, latest expiry first, so that stale entries do not hide other
-// entries.
+// read reads the next page of each shelf. Entries with the latest expiry come first, so that stale entries do
+// not displace other entries.
 func (s *Store) read(ctx context.Context, names keys, shelves []shelf) (reading, error) {
 	asks := make([]redisconn.Command, len(shelves))
 	for i, of := range shelves {
@@ -147,7 +151,8 @@ func (s *Store) read(ctx context.Context, names keys, shelves []shelf) (reading,
 	return got, cmp.Or(failed, err)
 }
 
-// compare collects the rooms with a pin of the shelf's incarnation.
+// compare adds the rooms that are pinned to the shelf's incarnation to the entries. All other rooms are
+// stale.
 func (r *reading) compare(names keys, of shelf, rooms, pins []string) {
 	var gone []string
 	for i, room := range rooms {
@@ -163,7 +168,7 @@ func (r *reading) compare(names keys, of shelf, rooms, pins []string) {
 	}
 }
 
-// pins returns the values of the rooms' pins, "" for none.
+// pins returns the values of the pins of the rooms, with "" for a room without a pin.
 func (s *Store) pins(ctx context.Context, names keys, shelves []shelf, full []int, pages [][]string) ([][]string, error) {
 	asks := make([]redisconn.Command, len(full))
 	for j, i := range full {
@@ -188,12 +193,12 @@ func cleanCall(names keys, of shelf, rooms []string) call {
 	return c
 }
 
-// tidy removes stale entries. After a failure the next call finds them again.
+// tidy removes stale entries. If tidy fails, the next call of Index finds the stale entries again.
 func (s *Store) tidy(ctx context.Context, calls []call) {
 	s.clean.run(ctx, s.conn, calls...)
 }
 
-// lists runs commands that return lists of strings. It returns nil for the list of a failed command.
+// lists runs commands that return lists of strings. If a command fails, its list is nil.
 func (s *Store) lists(ctx context.Context, asks []redisconn.Command) (lists [][]string, failed error) {
 	lists = make([][]string, len(asks))
 	if len(asks) == 0 {

@@ -11,17 +11,18 @@ import (
 	"github.com/roost-cluster/roost/placement"
 )
 
-// keys builds the names of keys. In a Redis Cluster, the hash tag of a partition keeps all keys of the partition in the
-// same slot. The name of a room follows the tag, so it cannot change the tag.
+// keys builds the names of keys. In a Redis Cluster, the hash tag of a partition keeps all keys of the
+// partition in the same slot. The name of a room follows the hash tag, so the name cannot change the tag.
 type keys struct {
 	prefix    string
 	clustered bool // Redis divides the keys by slot, so each partition has its own indexes
 }
 
-// pin is the string that holds a room's pin.
+// pin returns the key of the string that contains a room's pin.
 func (k keys) pin(p placement.Partition, room string) string { return k.of(p, ":r:", room) }
 
-// rooms returns the zset of an incarnation's rooms, in a Redis Cluster in one partition: room → see score.
+// rooms returns the key of the zset of an incarnation's rooms. In a Redis Cluster, the zset covers one
+// partition. The members of the zset are rooms, and the function scores describes their scores.
 func (k keys) rooms(p placement.Partition, at string) string {
 	if k.clustered {
 		return k.of(p, ":n:", at)
@@ -29,8 +30,9 @@ func (k keys) rooms(p placement.Partition, at string) string {
 	return k.prefix + "n:" + at
 }
 
-// incarnations returns the zset of the incarnations with rooms, in a Redis Cluster in one partition: incarnation → an
-// expiry not earlier than that of their pins.
+// incarnations returns the key of the zset of the incarnations that have rooms. In a Redis Cluster, the zset
+// covers one partition. The score of an incarnation is an expiry that is not earlier than the expiry of any
+// of its pins.
 func (k keys) incarnations(p placement.Partition) string {
 	if k.clustered {
 		return k.of(p, ":l", "")
@@ -38,24 +40,24 @@ func (k keys) incarnations(p placement.Partition) string {
 	return k.prefix + "l"
 }
 
-// units returns the zset of the units of new rooms that were counted for an incarnation.
+// units returns the key of the zset of the units of new rooms that were counted for an incarnation.
 func (k keys) units(at string) string { return k.prefix + "{n:" + at + "}" }
 
 // unitsFor returns the key of the units that were recently counted for a room.
 func (k keys) unitsFor(at, room string) string { return k.units(at) + ":" + room }
 
-// heartbeats returns the zset of live nodes: incarnation → expiry.
+// heartbeats returns the key of the zset of live incarnations. The score is the expiry of the heartbeat.
 func (k keys) heartbeats() string { return k.prefix + "lives" }
 
 // cluster returns three keys in the same slot: the string with the name of the cluster that uses these keys,
-// the zset of the incarnations with that name, and a key that is never written. Their tag is the word
-// cluster.
+// the zset of the incarnations with that name, and a key that is never written. The hash tag of these keys is
+// the word "cluster".
 func (k keys) cluster() []string {
 	tag := k.prefix + "{cluster}:"
 	return []string{tag + "name", tag + "named", tag + "none"}
 }
 
-// of returns the name of a key of a partition.
+// of returns a key that belongs to a partition.
 func (k keys) of(p placement.Partition, kind, name string) string {
 	b := make([]byte, 0, 128)
 	b = append(append(b, k.prefix...), '{')
@@ -82,7 +84,8 @@ func checkPrefix(k string) error {
 	return nil
 }
 
-// textOf returns an incarnation in the form of keys and values, or "" for none.
+// textOf returns an incarnation in the format used in keys and values. For the zero incarnation, textOf
+// returns "".
 func textOf(l lease.Incarnation) string {
 	if l == (lease.Incarnation{}) {
 		return ""
@@ -108,14 +111,14 @@ func parseIncarnation(text string) (lease.Incarnation, error) {
 	return lease.Incarnation{Node: lease.NodeID(node), Number: incarnation}, nil
 }
 
-// maxEpoch is the largest integer that a double, as in Lua, represents exactly.
+// maxEpoch is the limit up to which a double represents every integer exactly. Lua stores numbers as doubles.
 const maxEpoch = 1 << 53
 
 const maxNeeds = 8 << 10 // bytes
 
 var errPin = errors.New("it is not node|incarnation|epoch|size|needs")
 
-// parsePin parses the text of a pin. The id of a node cannot contain |, but needs can.
+// parsePin parses the value of a pin. The id of a node cannot contain |, but the needs can.
 func parsePin(text string) (pinstore.Pin, error) {
 	const fields = 5
 	f := strings.SplitN(text, "|", fields)

@@ -21,10 +21,12 @@ var (
 	countSource string
 )
 
-// Presence is a presence.Store in Redis. Each room has a zset, under {partition}:u:room after the prefix:
-// participant → last heartbeat in ms. All time is the Redis server's. When its clock jumps, for example in a
-// failover, the participants of crashed nodes become stale earlier or later by that much. The next heartbeat
-// corrects all others.
+// Presence is a presence.Store in Redis. Each room has a zset with the key {partition}:u:room after the
+// prefix. The zset maps each participant to the time of its last heartbeat in ms.
+//
+// All times are measured by the clock of the Redis server. If that clock jumps, for example in a failover,
+// the participants of crashed nodes become stale earlier or later by the same amount. For all other
+// participants, the next heartbeat corrects the recorded time.
 type Presence struct {
 	store                     *Store
 	heartbeat, members, count script
@@ -32,18 +34,19 @@ type Presence struct {
 
 var _ presence.Store = (*Presence)(nil)
 
-// Presence returns the presence store in the same Redis with the same prefix. It is closed with s.
+// Presence returns a presence store that uses the same Redis and the same prefix as s. Closing s also closes
+// the presence store.
 func (s *Store) Presence() *Presence {
 	return &Presence{s, newScript(presenceHeartbeatSource), newScript(membersSource), newScript(countSource)}
 }
 
-// participants returns the zset of a room's participants.
+// participants returns the key of the zset of a room's participants.
 func (s *Store) participants(room presence.Room) string {
 	return keys{prefix: s.prefix}.of(room.Partition, ":u:", room.Name)
 }
 
-// most is the number of participants in a command. It is limited because a script can pass about 8,000
-// arguments, two per participant, and blocks the server while it runs.
+// most is the maximum number of participants in a command. A script can pass at most about 8,000 arguments,
+// needs two for each participant, and blocks the server while it runs.
 const most = 1000
 
 // Heartbeat implements presence.Store, with one command for each room.
@@ -76,10 +79,10 @@ func (s *Presence) Leave(ctx context.Context, participants ...presence.Participa
 	return firstError("leave", s.store.conn.Do(ctx, commands...))
 }
 
-// Members implements presence.Store. It reads a room in pages of 1,000 participants with a command each, so
-// that a huge room does not block the server. The pages are in the order of the last heartbeats, and a
-// heartbeat moves its participant to the end, so a participant who is present all the time is in at least one
-// page.
+// Members implements presence.Store. Members reads a room in pages of 1,000 participants with one command for
+// each page, so that a huge room does not block the server. The pages are ordered by the time of the last
+// heartbeat. A heartbeat moves a participant to the end, so a participant that is present all the time is on
+// at least one page.
 func (s *Presence) Members(ctx context.Context, stale time.Duration, room presence.Room) ([]presence.Member, error) {
 	age, err := milliseconds(stale)
 	if err != nil {
@@ -111,7 +114,8 @@ func (s *Presence) Members(ctx context.Context, stale time.Duration, room presen
 	}
 }
 
-// membersOf returns a page, and the last heartbeat in it, or "0" if no page follows.
+// membersOf returns the participants on a page and the last heartbeat on the page. The last heartbeat is "0"
+// if no page follows.
 func membersOf(r redisconn.Reply) (last string, page []presence.Member, err error) {
 	fields, err := r.List()
 	if err != nil {
@@ -165,7 +169,7 @@ type roomBatch struct {
 	participants []string
 }
 
-// byRoom groups participants by room, in the order in which rooms first appear.
+// byRoom groups participants by room, in the order in which the rooms first appear.
 func (s *Presence) byRoom(participants []presence.Participant) []roomBatch {
 	index := make(map[presence.Room]int)
 	var rooms []roomBatch
@@ -181,7 +185,7 @@ func (s *Presence) byRoom(participants []presence.Participant) []roomBatch {
 	return rooms
 }
 
-// run runs a script.
+// run runs a script once for each call.
 func (s *Presence) run(ctx context.Context, what string, sc script, calls []call) ([]redisconn.Reply, error) {
 	results := sc.run(ctx, s.store.conn, calls...)
 	return results, firstError(what, results)
@@ -194,10 +198,11 @@ func milliseconds(stale time.Duration) (string, error) {
 	return strconv.FormatInt(stale.Milliseconds(), 10), nil
 }
 
-// presenceError makes err a presence.ErrStore that names the operation.
+// presenceError wraps err in presence.ErrStore and names the operation.
 func presenceError(what string, err error) error { return errorOf(presence.ErrStore, what, err) }
 
-// firstError returns the first error in results. One is enough, because the caller repeats all commands.
+// firstError returns the first error in results. The first error is sufficient, because the caller repeats
+// all commands.
 func firstError(what string, results []redisconn.Reply) (err error) {
 	problems := 0
 	for _, r := range results {

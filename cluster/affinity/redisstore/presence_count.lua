@@ -1,4 +1,4 @@
--- Returns the number of participants of a room without stale ones.
+-- Returns the number of participants of a room without stale participants.
 --
 -- KEYS[1]  the room's zset: participant → last heartbeat in ms
 -- ARGV[1]  stale in ms

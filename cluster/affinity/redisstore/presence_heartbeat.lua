@@ -1,11 +1,11 @@
--- Adds or renews participants of a room, and removes stale ones.
+-- Adds or renews participants of a room, and removes stale participants.
 --
 -- KEYS[1]  the room's zset: participant → last heartbeat in ms
 -- ARGV     stale in ms, participants
 --
--- The key lasts as long as its latest heartbeat counts, so that an abandoned room expires.
--- The removal comes first: a server at its memory limit lets a script continue that has
--- already written. Rejected heartbeats would make all rooms look empty.
+-- The key expires when its latest heartbeat becomes stale, so an abandoned room disappears. The script removes stale
+-- participants first, because a server at its memory limit allows a script to continue after its first write. If the
+-- server rejected heartbeats, all rooms would appear empty.
 
 local key, stale = KEYS[1], ARGV[1]
 local time = redis.call('TIME')

@@ -1,12 +1,12 @@
--- Returns a page of the participants of a room: those with the oldest heartbeats, or
--- those after an earlier page. It only reads: it omits stale participants and does not
+-- Returns a page of the participants of a room, starting with the oldest heartbeats or
+-- after an earlier page. The script only reads. It omits stale participants and does not
 -- remove them.
 --
 -- KEYS[1]  the room's zset: participant → last heartbeat in ms
 -- ARGV[1]  stale in ms
--- ARGV[2]  participants of a page; the ones of one millisecond are never divided
--- ARGV[3]  the last heartbeat of the page before in ms; 0 = this is the first page
--- returns  the last heartbeat of this page in ms, 0 = no page follows;
+-- ARGV[2]  participants per page; participants with the same millisecond are always on the same page
+-- ARGV[3]  the last heartbeat of the previous page in ms, or 0 for the first page
+-- returns  the last heartbeat of this page in ms, or 0 if no page follows;
 --          participant, ms since the heartbeat, participant, …
 
 local time = redis.call('TIME')
@@ -25,7 +25,7 @@ if #out == 2 * page then
   end
 end
 for i = 2, #out, 2 do
-  -- A server that took over may be behind the one that wrote this.
+  -- The clock of a server that took over may be behind the clock of the server that wrote the heartbeat.
   out[i] = math.max(0, now - out[i])
 end
 table.insert(out, 1, last)

@@ -15,8 +15,8 @@ func reads(op *pinstore.Op) bool {
 	return op.If == (pinstore.Pin{}) && op.Set.Incarnation == (lease.Incarnation{})
 }
 
-// readOn performs ops that change nothing with plain commands, which cost the server a third of what the
-// script costs. If a pin changes in between, its TTL may be that of the next pin.
+// readOn performs ops that change nothing. readOn uses plain commands, which cost the server a third of what
+// the script costs. If a pin changes between the commands, the returned TTL may be the TTL of the next pin.
 func (s *Store) readOn(ctx context.Context, names keys, ops []pinstore.Op, order []batch, results []pinstore.Result) {
 	var commands []redisconn.Command
 	for _, b := range order {
@@ -46,7 +46,7 @@ func (s *Store) readOn(ctx context.Context, names keys, ops []pinstore.Op, order
 	s.swapSplit(ctx, ops, refused, results)
 }
 
-// readResults reads the answers for batch b.
+// readResults parses the answers for batch b.
 func readResults(names keys, b batch, ops []pinstore.Op, results []pinstore.Result, pins redisconn.Reply, ttls []redisconn.Reply) {
 	texts, err := pins.Texts() // "" if there is no pin
 	if err == nil && len(texts) != len(b) {
@@ -71,7 +71,7 @@ func readResults(names keys, b batch, ops []pinstore.Op, results []pinstore.Resu
 	}
 }
 
-// pinResult returns the result for a pin with the given text and TTL in milliseconds.
+// pinResult returns the result for a pin with the given value and TTL in milliseconds.
 func pinResult(text string, ttl int64) (pinstore.Result, error) {
 	const expired, none = -2, -1
 	if text == "" {

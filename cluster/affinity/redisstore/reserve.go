@@ -14,16 +14,16 @@ import (
 	"github.com/roost-cluster/roost/cluster/affinity/redisconn"
 )
 
-// counted is the answer of the script reserve.
+// counted is the answer of the script reserve.lua.
 type counted struct {
 	quarter string // where the units were counted; empty: they would exceed the limit
 	before  int64
 	err     error
 }
 
-// claim performs an op with a limit. The node's units are in another slot than the room's pin, so one script
-// cannot do both. Two scripts run at the same time, in the time of one round trip. If the limit forbids the
-// pin, it is undone with a comparison before claim returns.
+// claim performs an op with a limit. The node's units are in a different slot than the room's pin, so one
+// script cannot update both. Therefore, claim runs two scripts concurrently, which takes one round trip. If
+// the limit forbids the pin, claim undoes the pin with a compare-and-set before it returns.
 func (s *Store) claim(ctx context.Context, op pinstore.Op) pinstore.Result {
 	if err := check(&op); err != nil {
 		return pinstore.Result{Err: storeError(fmt.Sprintf("room %.80q", op.Room), err)}
@@ -45,7 +45,7 @@ func (s *Store) claim(ctx context.Context, op pinstore.Op) pinstore.Result {
 }
 
 // unwritten reports whether an error, or nil, proves that a command wrote nothing. After a lost connection or
-// a timeout, the command may have been carried out.
+// a timeout, the server may have executed the command.
 func unwritten(err error) bool {
 	if op, ok := errors.AsType[*net.OpError](err); ok {
 		return op.Op == "dial"
@@ -54,7 +54,7 @@ func unwritten(err error) bool {
 	return !network && !errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF) && !errors.Is(err, redisconn.ErrClosed)
 }
 
-// undo restores what the pin was before.
+// undo restores the pin to its state before the claim.
 func (s *Store) undo(ctx context.Context, op pinstore.Op, claimed pinstore.Result, units counted) pinstore.Result {
 	back := pinstore.Op{Partition: op.Partition, Room: op.Room, If: claimed.Pin, Set: op.If, TTL: op.TTL}
 	undone := s.swapAll(ctx, []pinstore.Op{back})[0]
@@ -67,8 +67,8 @@ func (s *Store) undo(ctx context.Context, op pinstore.Op, claimed pinstore.Resul
 	return pinstore.Result{Pin: undone.Pin, Full: true, Counted: units.before}
 }
 
-// uncount subtracts units that were counted for a claim that failed or that another caller has won. It does
-// not wait. If it fails, the units count until they are old.
+// uncount subtracts the units that were counted for a claim that failed or that another caller won. uncount
+// runs in the background. If uncount fails, the units remain counted until they are outside the window.
 func (s *Store) uncount(op pinstore.Op, quarter string) {
 	go func() {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Second)

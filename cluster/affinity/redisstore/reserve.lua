@@ -1,9 +1,10 @@
--- Counts units of new rooms towards a node, unless too many were counted of late.
+-- Counts the units of new rooms for a node, unless the sum would exceed a limit.
 --
 -- KEYS[1]  the node's zset: a quarter of a second → units that were counted in it
--- KEYS[2]  the units that were counted for the room of late: claims of one room at the same time do not fill the node for each other
--- ARGV     units, limit, how far back units count in ms, the quarter to take units from ('' for a count)
--- returns  the units of other rooms that count; the quarter, '' if the new ones
+-- KEYS[2]  the units that were recently counted for the room, so that concurrent claims of one room do not use up the
+--          node's headroom several times
+-- ARGV     units, limit, how far back units count in ms, the quarter from which to subtract units ('' to count)
+-- returns  the units of other rooms that count; the quarter, or '' if the new units would
 --          exceed the limit
 
 local QUARTER, KEPT, LATE = 250, 120000, 5000

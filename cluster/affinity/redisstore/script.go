@@ -25,8 +25,8 @@ var (
 	agreeSource string
 )
 
-// script is a Lua script that the server stores under its hash. Only a server without
-// the script receives it in full.
+// script is a Lua script that the server stores under its hash. The store sends the source only to a server
+// that does not have the script yet.
 type script struct{ source, hash string }
 
 func newScript(source string) script {
@@ -34,11 +34,10 @@ func newScript(source string) script {
 	return script{source, hex.EncodeToString(sum[:])}
 }
 
-// call is a run of a script. In a Redis Cluster, all its keys belong to one slot.
+// call is one run of a script. In a Redis Cluster, all its keys must belong to one slot.
 type call struct{ keys, args []string }
 
-// run runs the script once for each call and returns the answers in order. The calls
-// share a round trip.
+// run runs the script once for each call and returns the answers in order. The calls share a round trip.
 func (s script) run(ctx context.Context, c redisconn.Conn, calls ...call) []redisconn.Reply {
 	if len(calls) == 0 {
 		return nil

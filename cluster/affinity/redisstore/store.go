@@ -15,27 +15,28 @@ import (
 
 // Options configures a Store.
 type Options struct {
-	// Prefix begins the names of all keys, except those of the fingerprint, and of the channel. All nodes of a
-	// cluster must use the same prefix. Clusters that share a Redis need different prefixes and different names
-	// (cluster.Config.Cluster). If two clusters use the same prefix, affinity.Start of the later one fails.
-	// Up to 64 characters of printable ASCII without braces. Default "roost:".
+	// Prefix is the prefix of the channel and of all keys except those of the fingerprint. All nodes of a
+	// cluster must use the same prefix. Clusters that share a Redis need different prefixes and different
+	// names (cluster.Config.Cluster). If two clusters use the same prefix, affinity.Start fails in the
+	// cluster that starts later. The prefix can have up to 64 characters of printable ASCII without spaces
+	// and braces. Default "roost:".
 	Prefix string
 }
 
 // DefaultPrefix is the default of Options.Prefix.
 const DefaultPrefix = "roost:"
 
-// Store keeps pins in Redis. New returns one. Its methods are safe for concurrent use.
+// Store keeps pins in Redis. Create a Store with New. Its methods are safe for concurrent use.
 type Store struct {
 	conn   redisconn.Conn
 	prefix string
 
 	swap, enter, clean, heartbeat, reserve, agree script
 
-	// split says that a command with the keys of several hash slots was refused although the server is no Redis
-	// Cluster, because a proxy divides the keys.
+	// split is set when a command with keys in several hash slots was refused although the server is not a
+	// Redis Cluster. A proxy that divides the keys causes such errors.
 	split  atomic.Bool
-	probed atomic.Bool // a command with several slots was answered
+	probed atomic.Bool // a command with keys in several slots was answered
 
 	news    *subscription
 	beats   beats
@@ -48,8 +49,8 @@ type Store struct {
 
 var _ pinstore.Store = (*Store)(nil)
 
-// New returns a store over a connection, which it subscribes to changes in the background. It only fails if
-// the options are invalid. The connection then belongs to the store, which closes it.
+// New returns a store that uses conn. New returns an error only if the options are invalid. The store
+// subscribes to changes in the background. The store then owns the connection, and Store.Close closes it.
 func New(conn redisconn.Conn, opt Options) (*Store, error) {
 	prefix := cmp.Or(opt.Prefix, DefaultPrefix)
 	if err := checkPrefix(prefix); err != nil {
@@ -73,7 +74,7 @@ func New(conn redisconn.Conn, opt Options) (*Store, error) {
 	return s, nil
 }
 
-// String returns where Redis is, without a user and passwords.
+// String returns the address of Redis, without the user and passwords.
 func (s *Store) String() string {
 	if at, ok := s.conn.(fmt.Stringer); ok {
 		return at.String()
@@ -81,8 +82,8 @@ func (s *Store) String() string {
 	return "Redis"
 }
 
-// Close closes the store and its connection. Calls in progress fail, and Close waits for them. That takes a second or
-// two if Redis hangs.
+// Close closes the store and its connection. Calls in progress fail, and Close waits for them. If Redis
+// hangs, Close takes a second or two.
 func (s *Store) Close() error {
 	s.quit()
 	err := s.conn.Close()
@@ -90,13 +91,13 @@ func (s *Store) Close() error {
 	return err
 }
 
-// keys returns the names of keys, which depend on whether Redis divides the keys by hash slot.
+// keys returns the builder of key names. The names depend on whether Redis divides the keys by hash slot.
 func (s *Store) keys() (keys, error) {
 	clustered, err := s.conn.Clustered()
 	return keys{s.prefix, clustered || s.split.Load()}, err
 }
 
-// probe finds out whether a proxy divides the keys of a server that is no Redis Cluster.
+// probe finds out whether a proxy divides the keys of a server that is not a Redis Cluster.
 func (s *Store) probe(ctx context.Context) {
 	names, err := s.keys()
 	if err != nil || names.clustered || s.probed.Load() {
@@ -110,7 +111,7 @@ func (s *Store) probe(ctx context.Context) {
 	}
 }
 
-// storeError makes err a pinstore.ErrStore that names the operation.
+// storeError wraps err in pinstore.ErrStore and names the operation.
 func storeError(what string, err error) error { return errorOf(pinstore.ErrStore, what, err) }
 
 func errorOf(kind error, what string, err error) error {
@@ -124,11 +125,13 @@ func errorOf(kind error, what string, err error) error {
 	return fmt.Errorf("%w: redis: %s: %w%s", kind, what, err, hint)
 }
 
-// scattered reports whether a server or a proxy has refused a command because its keys have several hash slots.
+// scattered reports whether a server or a proxy has refused a command because its keys are in several hash
+// slots.
 func scattered(err error) bool { return redisconn.IsKind(err, "CROSSSLOT") }
 
-// moving reports whether the keys of a command are on two servers, because their hash slot moves to another
-// server of a Redis Cluster. Commands with only one key still work, because they are redirected to the right server.
+// moving reports whether the keys of a command are on two servers, because their hash slot is moving to
+// another server of a Redis Cluster. Commands with only one key still work, because the cluster redirects
+// them to the right server.
 func moving(err error) bool { return redisconn.IsKind(err, "TRYAGAIN") }
 
 var errAnswer = errors.New("unexpected form of the answer of a script")

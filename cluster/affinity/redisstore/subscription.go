@@ -18,8 +18,8 @@ import (
 	"github.com/roost-cluster/roost/cluster/affinity/redisconn"
 )
 
-// Notify implements pinstore.Store. It also calls changed with "" when a connection to any server or the
-// subscription is lost, so that no stale pin goes unnoticed.
+// Notify implements pinstore.Store. The store also calls changed with "" when it loses the subscription or a
+// connection to any server, so that users do not rely on stale pins.
 func (s *Store) Notify(changed func(room string)) (stop func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -34,7 +34,7 @@ func (s *Store) Notify(changed func(room string)) (stop func()) {
 	}
 }
 
-// user is notified of changes.
+// user receives notifications of changes.
 type user struct{ changed func(room string) }
 
 // users returns the users to notify.
@@ -45,15 +45,17 @@ func (s *Store) users() []*user {
 	return nil
 }
 
-// notify tells all users of a changed room, or of a loss ("").
+// notify notifies all users that a room has changed. The room "" means that changes may have been missed or
+// lost.
 func (s *Store) notify(room string) {
 	for _, u := range s.users() {
 		u.changed(room)
 	}
 }
 
-// notifyOthers notifies the users of this Store of each other's changes, because the subscription ignores the
-// messages that this Store has published. An op that failed may have changed the pin, or may do so later.
+// notifyOthers notifies the users of this Store of each other's changes. The subscription ignores messages
+// that this Store has published, so the subscription does not report these changes.
+// An op that failed may have changed the pin, or may change the pin later.
 func (s *Store) notifyOthers(ops []pinstore.Op, results []pinstore.Result) {
 	shared := len(s.users()) > 1
 	for i, op := range ops {
@@ -70,7 +72,7 @@ func (s *Store) notifyOthers(ops []pinstore.Op, results []pinstore.Result) {
 	}
 }
 
-// unanswered has the rooms of recent ops that failed and may still take effect.
+// unanswered contains the rooms of recent ops that failed and may still take effect.
 type unanswered struct {
 	mu    sync.Mutex
 	until map[string]time.Time
@@ -98,9 +100,9 @@ func (u *unanswered) has(room string) bool {
 	return time.Now().Before(u.until[room])
 }
 
-// Notified returns nil if this store hears of the changes of other stores at once, or the reason why not. Without
-// notifications, answers are fresh for 1 s in place of 30 s, so lookups cost more, and a node takes
-// up to 5 s to see that another node has taken over one of its rooms.
+// Notified returns nil if this store receives changes by other stores immediately. Otherwise, Notified
+// returns the reason. Without notifications, answers are fresh for 1 s in place of 30 s, so lookups cost
+// more. A node then takes up to 5 s to notice that another node has taken over one of its rooms.
 func (s *Store) Notified() error {
 	if s.news.alive() != nil {
 		return nil
@@ -108,23 +110,23 @@ func (s *Store) Notified() error {
 	return storeError("subscription to "+s.news.channel, *s.news.why.Load())
 }
 
-// subscription receives the rooms whose pins were changed by other stores. The scripts publish them on a
-// channel of the prefix.
+// subscription receives the names of rooms whose pins other stores have changed. The scripts publish these
+// rooms on a channel whose name starts with the prefix.
 //
-// A server, a proxy or a link between the servers of a Redis Cluster can drop messages and say nothing. So the
-// store also publishes an echo to itself, at first and every 5 s. The subscription works once an echo has come
-// back, and is lost when one does not.
+// A server, a proxy or a link between the servers of a Redis Cluster can silently drop messages. Therefore,
+// the store also publishes a message to itself, called an echo, at the start and then every 5 s. The
+// subscription works once an echo has come back. If an echo does not come back, the subscription is lost.
 //
-// The channel is not a sharded one, even in a Redis Cluster. While a slot moves, the master that receives it
-// already runs the scripts for the rooms that have moved, but does not yet send the messages of its sharded channels to
-// the subscribers at the old master.
+// The channel is not a sharded channel, even in a Redis Cluster. While a slot moves, the receiving master
+// already runs the scripts for rooms that have moved. However, the receiving master does not yet send messages of its sharded
+// channels to the subscribers at the old master.
 type subscription struct {
 	conn    redisconn.Conn
 	channel string
 	self    string // the sender of this store's own messages
 	changed func(room string)
 
-	// life is what the present subscription is known by, or nil while there is none.
+	// life identifies the current subscription. life is nil while there is no subscription.
 	life atomic.Pointer[subscribed]
 	why  atomic.Pointer[error] // why there is none
 
@@ -133,7 +135,7 @@ type subscription struct {
 	broken chan struct{} // holds one: life has ended, although the subscription may work
 }
 
-// subscribed identifies a subscription that works.
+// subscribed identifies a working subscription.
 type subscribed struct{ _ byte }
 
 const (
@@ -156,11 +158,11 @@ func newSubscription(conn redisconn.Conn, prefix string, changed func(room strin
 	return n
 }
 
-// alive returns the subscription, or nil while it does not work. An answer is fresh for long if the same subscription was
-// alive before the question and after the answer.
+// alive returns the subscription, or nil while the subscription does not work. An answer can have a long
+// freshness only if the same subscription was alive before the query and after the answer.
 func (n *subscription) alive() *subscribed { return n.life.Load() }
 
-// run subscribes until life ends.
+// run keeps the store subscribed until life ends.
 func (n *subscription) run(life context.Context) {
 	const least, most = 50 * time.Millisecond, 2 * time.Second
 	for pause := least; life.Err() == nil; pause = min(2*pause, most) {
@@ -174,12 +176,13 @@ func (n *subscription) run(life context.Context) {
 		if worked {
 			pause = least
 		}
-		// Add jitter, so that the nodes of a fleet do not subscribe at the same time.
+		// Add jitter, so that the nodes of a fleet do not all subscribe at the same time.
 		wait(life, pause/2+rand.N(pause/2))
 	}
 }
 
-// subscribe subscribes once, until the subscription is lost. It reports whether it ever worked.
+// subscribe subscribes once and returns when the subscription is lost. subscribe reports whether the
+// subscription ever worked.
 func (n *subscription) subscribe(life context.Context) (worked bool, err error) {
 	ctx, cancel := context.WithCancelCause(life)
 	defer cancel(nil)
@@ -208,8 +211,8 @@ func (n *subscription) subscribe(life context.Context) (worked bool, err error) 
 	}
 }
 
-// listens waits until an echo comes back. The first ones may be published before the server knows of the subscription, so
-// they are repeated.
+// listens waits until an echo comes back. listens repeats the first echoes, because the store may publish
+// them before the server has registered the subscription.
 func (n *subscription) listens(ctx context.Context, worked bool) error {
 	drain(n.echoed) // of an echo that came late
 	again, until := 5*time.Millisecond, time.Now().Add(echoTime)
@@ -231,14 +234,15 @@ func (n *subscription) listens(ctx context.Context, worked bool) error {
 	}
 }
 
-// echo publishes a message to this store itself.
+// echo publishes a message from this store to itself.
 func (n *subscription) echo(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, echoTime)
 	defer cancel()
 	return n.conn.Do(ctx, redisconn.Command{Head: []string{"PUBLISH", n.channel, n.self}})[0].Err
 }
 
-// message handles a message: a sender, and then rooms, a line each. An echo has no rooms.
+// message handles a message. The first line is the sender, and each further line is a room. An echo has no
+// rooms.
 func (n *subscription) message(payload string) {
 	sender, rooms, _ := strings.Cut(payload, "\n")
 	if sender == n.self && rooms == "" {
@@ -251,7 +255,7 @@ func (n *subscription) message(payload string) {
 	}
 }
 
-// lose is called when a connection is lost, or the server has lost data. It notifies the users even if there was no
+// lose handles a lost connection or data loss on the server. lose notifies the users even if there was no
 // subscription.
 func (n *subscription) lose(why error) {
 	n.end(why)
@@ -259,7 +263,7 @@ func (n *subscription) lose(why error) {
 	n.changed("")
 }
 
-// end ends the present subscription, and reports whether there was one.
+// end ends the current subscription and reports whether there was one.
 func (n *subscription) end(why error) bool {
 	n.why.Store(&why)
 	return n.life.Swap(nil) != nil

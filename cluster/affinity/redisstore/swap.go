@@ -17,27 +17,28 @@ import (
 )
 
 const (
-	// maxFresh is the maximum freshness of an answer while the subscription works. It bounds how long a lost
-	// message can matter.
+	// maxFresh is the maximum freshness of an answer while the subscription works. maxFresh limits how long a
+	// lost message can cause a stale answer.
 	maxFresh = 30 * time.Second
 
-	// unnotifiedFresh is the freshness of an answer without a subscription.
+	// unnotifiedFresh is the freshness of an answer while the subscription does not work.
 	unnotifiedFresh = time.Second
 
-	// maxOps is how many ops a run of the script can have. The script blocks the server for about 5 µs per op.
+	// maxOps is the maximum number of ops in one run of the script. The script blocks the server for about 5
+	// µs per op.
 	maxOps = 64
 )
 
-// The outcomes of an op.
+// Each op has one of these outcomes.
 const (
 	outcomeDone    = 1
 	outcomeGarbage = 2
 	outcomeError   = 3
 )
 
-// Swap implements pinstore.Store. Up to 64 ops share a command (in Redis Cluster, only ops of the same
-// partition), and all commands share a round trip. An invalid op fails without affecting the others, and
-// writes nothing.
+// Swap implements pinstore.Store. Up to 64 ops share a command, and all commands share a round trip. In a
+// Redis Cluster, only ops of the same partition share a command. An invalid op fails without writing anything
+// and does not affect the other ops.
 func (s *Store) Swap(ctx context.Context, ops ...pinstore.Op) []pinstore.Result {
 	if len(ops) == 1 && ops[0].Limit > 0 {
 		return []pinstore.Result{s.claim(ctx, ops[0])}
@@ -69,7 +70,7 @@ func (s *Store) swapAll(ctx context.Context, ops []pinstore.Op) []pinstore.Resul
 	return results
 }
 
-// swapOn performs the ops with the indexes of, and sets their results.
+// swapOn performs the ops whose indexes are in of, and sets their results.
 func (s *Store) swapOn(ctx context.Context, ops []pinstore.Op, of []int, results []pinstore.Result) {
 	names, err := s.keys()
 	if err != nil {
@@ -108,17 +109,17 @@ func (s *Store) swapSplit(ctx context.Context, ops []pinstore.Op, refused []int,
 	}
 }
 
-// fail sets the error of some ops.
+// fail sets err as the error of the ops whose indexes are in of.
 func fail(ops []pinstore.Op, of []int, results []pinstore.Result, err error) {
 	for _, i := range of {
 		results[i] = pinstore.Result{Err: storeError(fmt.Sprintf("room %.80q", ops[i].Room), err)}
 	}
 }
 
-// batch has the indexes of the ops of a run of the script.
+// batch contains the indexes of the ops in one run of the script.
 type batch []int
 
-// batches divides ops into batches, by partition unless together is set.
+// batches divides ops into batches. Each batch has ops of only one partition, unless together is true.
 func batches(ops []pinstore.Op, of []int, together bool) []batch {
 	if together || len(of) == 1 {
 		return slices.Collect(chunks(of))
@@ -145,7 +146,7 @@ func chunks(of []int) iter.Seq[batch] {
 	}
 }
 
-// swapCall returns the run of the script for a batch.
+// swapCall returns the call of the script for a batch.
 func (s *Store) swapCall(names keys, b batch, ops []pinstore.Op) call {
 	const keysPerOp, argsPerOp = 4, 8
 	c := call{
@@ -168,7 +169,7 @@ func (s *Store) swapCall(names keys, b batch, ops []pinstore.Op) call {
 	return c
 }
 
-// argsOf returns the arguments of an op for swap.lua and apart.lua.
+// argsOf returns the arguments of an op for swap.lua.
 func argsOf(op *pinstore.Op, standing, set string) []string {
 	return []string{
 		op.Room, strconv.FormatUint(uint64(op.Partition), 10),
@@ -180,7 +181,7 @@ func argsOf(op *pinstore.Op, standing, set string) []string {
 
 const answersPerOp = 3
 
-// swapResults reads the answer for batch b.
+// swapResults parses the answer for batch b.
 func (s *Store) swapResults(names keys, reply redisconn.Reply, b batch, ops []pinstore.Op, results []pinstore.Result) {
 	answer, err := reply.List()
 	if err == nil && len(answer) != answersPerOp*len(b) {

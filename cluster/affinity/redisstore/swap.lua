@@ -1,17 +1,23 @@
--- Compare-and-sets of the pins of some rooms; see pinstore.Op. In a Redis Cluster, all rooms are of one partition.
+-- Performs compare-and-set ops on the pins of some rooms; see pinstore.Op. In a Redis Cluster, all rooms must be in
+-- one partition.
 --
 -- KEYS     for each op:
 --          the room's pin, the index of If if it names an incarnation, and if Set names one its index and the list
 --          of incarnations; or the pin of a single op, for a slot that moves (see apart.go)
 -- ARGV     a channel and the sender for it, and for each op:
 --          room, partition, If incarnation, If epoch, Set incarnation, Set epoch, TTL in ms, size|needs
+<<<<<<< HEAD
 -- returns  for each op: outcome, the pin afterwards ('' for none), its TTL in ms
 --          outcome 0: If did not match, 1: done, 2: the value is no pin, and is returned in its place,
 --          3: an error, which is returned in its place
+=======
+-- returns  for each op: outcome, the pin afterward ('' for none), its TTL in ms
+--          outcome 0: If did not match, 1: done, 2: the value is not a pin, and is returned in place of the pin
+>>>>>>> w/a2
 --
--- The script publishes the rooms whose pins it has replaced or deleted, in one message: the sender, and then the
--- rooms, a line each. Nobody needs to hear of the first pin of a room, because nobody keeps the answer that a room
--- has none.
+-- The script publishes the rooms whose pins it has replaced or deleted, in one message. The first line is the sender,
+-- and each further line is a room. The script does not publish the first pin of a room, because no client caches the
+-- answer that a room has no pin.
 
 local FIELDS, FIRST = 8, 3
 local MAX_EPOCH = 2 ^ 53 - 1 -- numbers are doubles
@@ -31,7 +37,7 @@ end
 -- Lua would write a large number with an exponent.
 local function text(number) return string.format('%.0f', number) end
 
--- Makes a key last for a TTL at least.
+-- Ensures that a key lasts at least for a TTL.
 local function last(key, ttl, rest)
   if redis.call('PTTL', key) < ttl then
     redis.call('PEXPIRE', key, rest)
@@ -39,8 +45,8 @@ local function last(key, ttl, rest)
   end
 end
 
--- Enters a room into the index of an incarnation, and the incarnation into the list. An index lasts at least as
--- long as its longest entry. Its end moves in steps, so that most entries need not move it.
+-- Adds a room to the index of an incarnation, and the incarnation to the list. An index lasts at least as
+-- long as its longest entry. Its expiry moves in steps, so that most new entries do not change it.
 local function enter(index, list, inc, room, partition, ttl)
   local first = partition * 2 ^ 32
   redis.call('ZADD', index, text(first + math.ceil((now + ttl) / 1000)), room)
@@ -114,9 +120,14 @@ for i = FIRST, #ARGV, FIELDS do
       epoch = text(math.max(ifEpoch + 1, setEpoch + 1, (epoch or 0) + 1, micros))
     end
     local value = setInc .. '|' .. epoch .. '|' .. rest
+<<<<<<< HEAD
     -- The index comes first: an entry without a pin is harmless, a pin without an
     -- entry would be lost when its node dies.
     local entered, problem = true, nil
+=======
+    -- Write the index first, because an entry without a pin is harmless. If a pin had no entry and its node
+    -- died, no other node would find the room.
+>>>>>>> w/a2
     if setIndex then
       entered, problem = pcall(enter, setIndex, list, setInc, room, tonumber(partition), tonumber(ttl))
       problem = type(problem) == 'table' and problem.err or problem

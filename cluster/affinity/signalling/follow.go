@@ -17,13 +17,14 @@ const (
 	sendTime         = 10 * time.Second // for one event
 )
 
-// Follow sends Server-Sent Events: where the room lives, and then each new node of the room, like
-// affinity.Resolver.Follow. Each event is a message without an id. A browser passes its data to follow of
-// reconnect.mjs. The stream does not pin the room, so if clients only follow it, it may have no node.
+// Follow streams the location of a room as Server-Sent Events. Follow sends the current node of the room and
+// then each new node, like affinity.Resolver.Follow. Each event is a message without an id. In a browser,
+// pass the data of each event to the function follow of reconnect.mjs. The stream does not pin the room, so a
+// room that clients only follow may have no node.
 //
-// After keepAlive without an event (default 15 s), it sends a comment. A client that does not read an event
-// within 10 s is disconnected. A stream needs a goroutine in addition to that of the request. It ends with
-// the resolver.
+// After keepAlive without an event (default 15 s), Follow sends an SSE comment. If a client does not read an
+// event within 10 s, Follow closes the connection. Each stream needs one goroutine in addition to the
+// request's goroutine. The stream ends when the resolver is closed.
 func Follow(rooms *affinity.Resolver, keepAlive time.Duration) http.Handler {
 	if keepAlive <= 0 {
 		keepAlive = defaultKeepAlive
@@ -46,8 +47,9 @@ func Follow(rooms *affinity.Resolver, keepAlive time.Duration) http.Handler {
 	})
 }
 
-// directives returns a channel with the directives of a room, and closes it after the last. While the client
-// reads an event, later directives replace each other.
+// directives returns a channel with the directives of a room. The channel is closed after the last directive.
+// While the client is reading an event, a later directive replaces earlier directives that have not been
+// sent.
 func directives(ctx context.Context, rooms *affinity.Resolver, room string) <-chan reconnect.Directive {
 	found := make(chan reconnect.Directive)
 	go func() {
@@ -63,7 +65,7 @@ func directives(ctx context.Context, rooms *affinity.Resolver, room string) <-ch
 	return found
 }
 
-// send sends directives until they end, the client is gone, or it does not read.
+// send sends directives until the channel is closed, the client disconnects, or the client stops reading.
 func send(s *sse.Stream, directives <-chan reconnect.Directive, keepAlive time.Duration, gone <-chan struct{}) {
 	quiet := time.NewTicker(keepAlive)
 	defer quiet.Stop()

@@ -10,8 +10,9 @@ import (
 	"github.com/roost-cluster/roost/cluster/affinity/reconnect"
 )
 
-// Where responds with where a room lives, and pins it if necessary. It is the resolve of reconnect.mjs. A
-// WebSocket cannot be redirected, so its client asks Where first.
+// Where responds with the node of a room and pins the room if necessary. Clients use Where as the resolve
+// function of reconnect.mjs. WebSocket connections cannot be redirected, so WebSocket clients must query
+// Where before they connect.
 func Where(rooms *affinity.Resolver) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if d, ok := resolve(w, r, rooms); ok {
@@ -20,9 +21,10 @@ func Where(rooms *affinity.Resolver) http.Handler {
 	})
 }
 
-// Redirect responds with a 307 to the same path and query on the node of the room, so that a WHIP or WHEP
-// client sends its offer there. It pins the room if necessary. scheme is that of the nodes, https or http.
-// Don't mount Redirect at this path on the nodes of rooms, because they would redirect to themselves.
+// Redirect responds with a 307 redirect to the same path and query on the node of the room. A WHIP or WHEP
+// client then sends its offer to that node. Redirect pins the room if necessary. scheme is the URL scheme of
+// the nodes, either https or http. Don't mount Redirect at the same path on the nodes that host rooms,
+// because those nodes would redirect to themselves.
 func Redirect(rooms *affinity.Resolver, scheme string) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if d, ok := resolve(w, r, rooms); ok {
@@ -32,9 +34,9 @@ func Redirect(rooms *affinity.Resolver, scheme string) http.Handler {
 	})
 }
 
-// Report is for clients that have lost the connection to the node of a room: see affinity.Resolver.Report.
-// The body is the directive that the client had, or empty. The response is the present directive, after at
-// most a second.
+// Report handles reports from clients that have lost the connection to the node of a room. See
+// affinity.Resolver.Report. The body is the directive that the client had, or empty. The response is the
+// current directive and takes at most a second.
 func Report(rooms *affinity.Resolver) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Cache-Control", "no-store")
@@ -61,14 +63,15 @@ func JavaScript() http.Handler {
 	})
 }
 
-// resolve returns where the room of a request lives, or responds with the error.
+// resolve returns the node of the room in the request. If resolve fails, it writes the error response.
 func resolve(w http.ResponseWriter, r *http.Request, rooms *affinity.Resolver) (reconnect.Directive, bool) {
 	w.Header().Set("Cache-Control", "no-store")
 	a, err := rooms.Resolve(r.Context(), r.PathValue("room"), affinity.Demand{})
 	return known(w, a, err)
 }
 
-// known returns the directive of an assignment if it has an address, or responds with the error.
+// known returns the directive of an assignment that has an address. Otherwise, known writes the error
+// response.
 func known(w http.ResponseWriter, a affinity.Assignment, err error) (reconnect.Directive, bool) {
 	d := a.Directive()
 	switch {

@@ -1,12 +1,13 @@
-// Package goredisconn connects the stores of package redisstore to Redis over a go-redis client that your program
-// already has, with its TLS, Sentinel and credentials.
+// Package goredisconn connects the stores of package redisstore to Redis with a go-redis client that your
+// program already has. The stores use the client's settings for TLS, Sentinel and credentials.
 //
 //	store, err := redisstore.New(goredisconn.New(client), redisstore.Options{Prefix: "calls:"})
 //
-// Call New before the first command of the client, because connections of nodes that a ClusterClient already knows are
-// not watched for losses. Give the client MaxRetries -1, and a ClusterClient MaxRedirects 1, because resolvers have a budget and a circuit breaker of their own. A command that the
-// client sends twice harms no room, but can count the units of a new room twice. With 64 callers, go-redis takes
-// two to three times as long as rueidis (package rueidisconn).
+// Call New before the first command of the client. Connections to nodes that a ClusterClient already knows are not
+// watched for losses. Set MaxRetries to -1 in the options of the client, and MaxRedirects to 1 for a ClusterClient,
+// because resolvers have their own budget and circuit breaker. If the client sends a command twice, no room is harmed,
+// but the units of a new room can be counted twice. With 64 callers, go-redis takes two to three times as long as
+// rueidis (package rueidisconn).
 package goredisconn
 
 import (
@@ -24,7 +25,7 @@ import (
 	"github.com/roost-cluster/roost/cluster/affinity/redisconn"
 )
 
-// Conn is a connection over a go-redis client. Its methods are safe for concurrent use.
+// Conn is a connection that uses a go-redis client. Its methods are safe for concurrent use.
 type Conn struct {
 	client    redis.UniversalClient
 	clustered bool
@@ -39,8 +40,8 @@ type Conn struct {
 
 var _ redisconn.Conn = (*Conn)(nil)
 
-// New returns a connection over a [redis.Client], also one of Sentinel, or over a [redis.ClusterClient]. The client is
-// not closed with the connection. Close it later.
+// New returns a connection that uses a [redis.Client], with or without Sentinel, or a [redis.ClusterClient].
+// Closing the connection does not close the client. Close the client after the connection.
 func New(client redis.UniversalClient) *Conn {
 	c := &Conn{client: client}
 	switch client := client.(type) {
@@ -56,7 +57,7 @@ func New(client redis.UniversalClient) *Conn {
 // OnLoss implements redisconn.Conn.
 func (c *Conn) OnLoss(lost func()) { c.lost.Store(&lost) }
 
-// String returns where Redis is.
+// String returns the address of Redis.
 func (c *Conn) String() string {
 	switch client := c.client.(type) {
 	case *redis.Client:
@@ -67,7 +68,7 @@ func (c *Conn) String() string {
 	return "Redis"
 }
 
-// Close waits for commands in progress, at most until the timeouts of the client.
+// Close waits for commands in progress, but no longer than the timeouts of the client.
 func (c *Conn) Close() error {
 	c.mu.Lock()
 	c.closed = true
@@ -96,9 +97,9 @@ func (c *Conn) Clustered() (bool, error) {
 	return false, fmt.Errorf("goredisconn: a %T is neither a redis.Client nor a redis.ClusterClient", c.client)
 }
 
-// Do implements redisconn.Conn. The client does not get ctx, because it would dial with it, and would never reach
-// a server that needs longer than the budget of a call. So the commands run on their own goroutine until the
-// client's timeouts.
+// Do implements redisconn.Conn. Do does not pass ctx to the client. Otherwise, the client would use ctx to
+// dial and could never reach a server whose connection takes longer than the budget of a call. Instead, the
+// commands run on their own goroutine until the client's timeouts.
 func (c *Conn) Do(ctx context.Context, commands ...redisconn.Command) []redisconn.Reply {
 	if err := ctx.Err(); err != nil {
 		return redisconn.Failed(len(commands), err)
@@ -187,7 +188,7 @@ func (c *Conn) Subscribe(ctx context.Context, channel string, message func(paylo
 	}
 }
 
-// hook watches the connections of a client.
+// hook monitors the connections of a client.
 type hook struct{ *Conn }
 
 func (h hook) DialHook(dial redis.DialHook) redis.DialHook {
@@ -227,9 +228,10 @@ func (hook) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPip
 	return next
 }
 
-// watched is a connection that announces its loss before the client learns of it. A connection that the client closes is
-// not lost. Neither is one that was refused before any answer, because such a server is dialed again and again. If a
-// server restarts, all connections break, and one of them announces it.
+// watched is a connection that reports its loss before the client learns of the loss. A connection that the
+// client itself closes is not considered lost. A connection that the server refused before any answer is also
+// not considered lost, because the client dials such a server repeatedly. If a server restarts, all connections
+// break, and only one of them reports the loss.
 type watched struct {
 	net.Conn
 	of       *Conn

@@ -1,4 +1,4 @@
-// Package rueidisconn connects the stores of package redisstore to Redis with rueidis.
+// Package rueidisconn connects the stores of package redisstore to Redis with the rueidis client.
 //
 //	redis, err := rueidisconn.Open(ctx, rueidisconn.Options{URL: "redis://localhost:6379"})
 //	…
@@ -6,12 +6,12 @@
 //	…
 //	defer store.Close() // and the connection
 //
-// It works with a single server, a Redis Cluster and Sentinel, over TLS, and with an ACL user. It has one
-// connection to each server, for commands and messages.
+// The package supports single servers, Redis Cluster and Sentinel, with TLS and ACL users. The package uses
+// one connection to each server for commands and messages.
 //
-// Commands are not sent again after a failure, but connections recover by themselves. If a single server has become
-// a replica (READONLY, MASTERDOWN), its connection is closed, so that the next one goes where its name
-// or a load balancer then leads. No error contains a password.
+// Failed commands are not sent again, but connections recover automatically. If a single server has become a
+// replica (READONLY, MASTERDOWN), its connection is closed. The next connection goes wherever the host name
+// or load balancer then points. Errors never contain passwords.
 package rueidisconn
 
 import (
@@ -28,7 +28,7 @@ import (
 	"github.com/roost-cluster/roost/cluster/affinity/redisconn"
 )
 
-// Conn is a connection to Redis. Open returns one. Its methods are safe for concurrent use.
+// Conn is a connection to Redis, opened by Open. Its methods are safe for concurrent use.
 type Conn struct {
 	opt   Options
 	where string // for people
@@ -43,7 +43,7 @@ type Conn struct {
 
 var _ redisconn.Conn = (*Conn)(nil)
 
-// link is a client, or the reason for not having one.
+// link is a client, or the reason why there is no client.
 type link struct {
 	client rueidis.Client
 	conns  *connections // of a single server; else nil
@@ -52,11 +52,14 @@ type link struct {
 
 var errEarly = errors.New("still connecting")
 
-// Open connects to the Redis of opt. It only fails if the options are invalid. It waits for the first attempt
-// to connect, but at most until ctx ends. While Redis is down, it reconnects in the background, at least
-// every 2 s, and all commands fail at once. After each failed attempt, it looks for up to a second at what is at the
-// address, for example a port with TLS, a sentinel or a proxy without scripts, and the errors of commands say so. The
-// caller must close the connection, or give it to a store.
+// Open connects to the Redis server that opt specifies. Open returns an error only if the options are
+// invalid. Open waits for the first attempt to connect, but no longer than until ctx ends. The caller must
+// close the connection or pass it to a store.
+//
+// While Redis is down, all commands fail immediately, and the connection retries in the background at least
+// every 2 s. After each failed attempt, the connection spends up to a second to find out what is at the
+// address, for example a TLS port, a sentinel, or a proxy without scripts. The errors of commands include the
+// result.
 func Open(ctx context.Context, opt Options) (*Conn, error) {
 	where, err := opt.validate()
 	if err != nil {
@@ -74,11 +77,11 @@ func Open(ctx context.Context, opt Options) (*Conn, error) {
 	return c, nil
 }
 
-// String returns the addresses and the number of the database, without a user and passwords.
+// String returns the addresses and the database number, without the user and passwords.
 func (c *Conn) String() string { return c.where }
 
-// Close closes the connection. Commands in progress fail, and Close waits for them. That takes a second or two
-// if Redis hangs.
+// Close closes the connection. Commands in progress fail, and Close waits for them. If Redis hangs, Close
+// takes a second or two.
 func (c *Conn) Close() error {
 	c.mu.Lock()
 	if !c.closed {
@@ -93,7 +96,7 @@ func (c *Conn) Close() error {
 	return nil
 }
 
-// connect tries until it has a link, which then recovers by itself.
+// connect retries until it has a link. Afterward, the link recovers automatically.
 func (c *Conn) connect(life context.Context, tried chan<- struct{}) {
 	for pause := 50 * time.Millisecond; ; pause = min(2*pause, 2*time.Second) {
 		l := c.examine(life, c.dial(life))
@@ -114,7 +117,7 @@ func (c *Conn) connect(life context.Context, tried chan<- struct{}) {
 		case closed || l.err == nil:
 			return
 		}
-		// Add jitter, so that the nodes of a fleet do not reconnect at the same time.
+		// Add jitter, so that the nodes of a fleet do not all reconnect at the same time.
 		timer := time.NewTimer(pause/2 + rand.N(pause/2))
 		select {
 		case <-timer.C:
@@ -149,8 +152,8 @@ func (c *Conn) dial(life context.Context) *link {
 	return &link{client: client, conns: conns}
 }
 
-// OnLoss implements redisconn.Conn. If sentinels have made another server the master, that server may have
-// answered for a second before lost is called.
+// OnLoss implements redisconn.Conn. If sentinels have promoted another server to master, that server may have
+// answered commands for up to a second before lost is called.
 func (c *Conn) OnLoss(lost func()) { c.lost.Store(&lost) }
 
 // Clustered implements redisconn.Conn.
@@ -162,9 +165,10 @@ func (c *Conn) Clustered() (bool, error) {
 	return l.client.Mode() == rueidis.ClientModeCluster, nil
 }
 
-// Do implements redisconn.Conn. The client does not get ctx, because it would dial with it, and would never reach
-// a server that needs longer than the budget of a call. So the commands run on their own goroutine, and
-// end within seconds, because hanging connections are closed.
+// Do implements redisconn.Conn. Do does not pass ctx to the client. Otherwise, the client would use ctx to
+// dial and could never reach a server whose connection takes longer than the budget of a call. Instead, the
+// commands run on their own goroutine. The commands end within seconds, because the client closes connections
+// that hang.
 func (c *Conn) Do(ctx context.Context, commands ...redisconn.Command) []redisconn.Reply {
 	if err := ctx.Err(); err != nil {
 		return redisconn.Failed(len(commands), err)
@@ -186,7 +190,8 @@ func (c *Conn) Do(ctx context.Context, commands ...redisconn.Command) []rediscon
 	}
 }
 
-// begin returns the link for a call. If it returns no error, the caller must call calls.Done at the end.
+// begin returns the link for a call. If err is nil, the caller must call calls.Done when the call has
+// finished.
 func (c *Conn) begin() (*link, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -216,7 +221,7 @@ func (l *link) build(c redisconn.Command) rueidis.Completed {
 	return l.client.B().Arbitrary(c.Head...).Keys(c.Keys...).Args(c.Args...).Build()
 }
 
-// reply converts the result of a command.
+// reply converts the result of a command to a Reply.
 func reply(result rueidis.RedisResult) redisconn.Reply {
 	value, err := result.ToAny()
 	return redisconn.Reply{Value: value, Err: errorOf(err)}
@@ -235,8 +240,8 @@ func errorOf(err error) error {
 	return err
 }
 
-// late returns the error of a call without an answer in time. If there is no connection, the error also says
-// why.
+// late returns the error of a call that received no answer in time. If there is no connection, the error
+// includes the reason.
 func (l *link) late(err error) error {
 	if l.conns == nil {
 		return err

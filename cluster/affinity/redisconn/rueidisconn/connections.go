@@ -12,7 +12,7 @@ import (
 
 type dialer = func(ctx context.Context, addr string, d *net.Dialer, security *tls.Config) (net.Conn, error)
 
-// dialed returns the dialer of a client, or the default one for nil.
+// dialed returns dial, or the default dialer if dial is nil.
 func dialed(dial dialer) dialer {
 	if dial != nil {
 		return dial
@@ -25,17 +25,18 @@ func dialed(dial dialer) dialer {
 	}
 }
 
-// connections are the connections of a client. They announce their loss before they close, and before the
-// next one to the same address is used. Otherwise an answer over the next connection could come first, and what the
-// server has forgotten would look like a change by another node.
+// connections tracks the connections of a client. Each connection reports its loss before it closes and
+// before the client uses the next connection to the same address. Otherwise, an answer from the next
+// connection could arrive first. Data that the server has lost would then look like a change by another node.
 type connections struct {
 	dial dialer
 	lost func()
 
 	mu   sync.Mutex
 	last map[string]*connection // by address; the client has one connection to each
-	// several says that the client has more than one connection to an address, because it receives messages
-	// over another one (protocol=2). Then the next connection does not announce the loss of the former.
+	// several means that the client has more than one connection to an address, because it receives messages
+	// over a separate connection (protocol=2). With several connections, opening a connection does not report
+	// the loss of the previous connection.
 	several bool
 
 	failed error // error of the latest attempt; nil: it succeeded
@@ -45,7 +46,7 @@ func newConnections(dial dialer, lost func()) *connections {
 	return &connections{dial: dial, lost: lost, last: make(map[string]*connection)}
 }
 
-// open is the dialer of the client.
+// open dials an address for the client.
 func (c *connections) open(ctx context.Context, addr string, d *net.Dialer, security *tls.Config) (net.Conn, error) {
 	conn, err := c.dial(ctx, addr, d, security)
 	c.mu.Lock()
@@ -66,7 +67,7 @@ func (c *connections) open(ctx context.Context, addr string, d *net.Dialer, secu
 	return next, nil
 }
 
-// unreachable returns why the latest attempt to connect has failed, or nil.
+// unreachable returns why the latest attempt to connect failed, or nil if it succeeded.
 func (c *connections) unreachable() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -85,8 +86,9 @@ func (c *connections) close(why error) {
 	}
 }
 
-// connection announces its loss once, and concurrent callers wait for that. It announces nothing if the
-// server never answered or refused the connection, because such a server is dialed again and again.
+// connection reports its loss once, and concurrent callers wait for that report. If the server never answered
+// or refused the connection, the connection reports no loss, because the client dials such a server
+// repeatedly.
 type connection struct {
 	net.Conn
 	lost func() // called at most once

@@ -10,12 +10,13 @@ import (
 	"github.com/redis/rueidis"
 )
 
-// credentialsTime is how long a call of Options.Credentials may take.
+// credentialsTime is the maximum duration of a call of Options.Credentials.
 const credentialsTime = 5 * time.Second
 
-// ask makes the client of opt call Credentials for each connection, until life ends. The client would also
-// send its answer to sentinels. It only tells the address of a connection, so the dialer marks connections to
-// sentinels. It recognizes them by their resolver, which resolves like the default one.
+// ask makes the client of opt call Credentials for each connection until life ends. rueidis uses the same
+// callback for sentinels and passes it only an address, so sentinels would receive these credentials too.
+// Therefore, the dialer marks connections to sentinels. The dialer recognizes sentinels by their resolver,
+// which resolves names like the default resolver.
 func (o Options) ask(life context.Context, opt *rueidis.ClientOption) {
 	if o.Credentials == nil {
 		return
@@ -44,7 +45,7 @@ func (o Options) ask(life context.Context, opt *rueidis.ClientOption) {
 	}
 }
 
-// ofSentinel is a connection to a sentinel.
+// ofSentinel marks a connection to a sentinel.
 type ofSentinel struct{ net.Conn }
 
 type sentinelAddr struct{ net.Addr }

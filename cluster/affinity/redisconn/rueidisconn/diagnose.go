@@ -17,13 +17,15 @@ import (
 	"github.com/roost-cluster/roost/cluster/affinity/redisconn"
 )
 
-// diagnoseTime bounds a diagnosis.
+// diagnoseTime is the maximum duration of a diagnosis.
 const diagnoseTime = time.Second
 
-// probe is a key that a script may name, and a channel. Every user of Redis with the rights of roost may use both.
+// probe is a key that a script declares but never uses, and also the name of a channel. Every Redis user with
+// the permissions that roost needs can use this key and this channel.
 const probe = "roost:probe"
 
-// examine returns the link if it can serve, and otherwise a link whose error also says what is at the address of Redis.
+// examine returns the link if it works. Otherwise, examine returns a link whose error also describes what is
+// at the address of Redis.
 func (c *Conn) examine(life context.Context, l *link) *link {
 	if l.err == nil && l.client.Mode() != rueidis.ClientModeCluster {
 		if err := c.unfit(life, l); err != nil {
@@ -39,8 +41,8 @@ func (c *Conn) examine(life context.Context, l *link) *link {
 	return l
 }
 
-// unfit returns why a single server, to which the client has connected, runs no scripts or has no HELLO: a sentinel, a
-// proxy, or a node of a cluster. Other errors, such as LOADING, end by themselves.
+// unfit returns why a single server to which the client has connected does not support scripts or HELLO. The
+// server may be a sentinel, a proxy, or a node of a cluster. unfit ignores temporary errors such as LOADING.
 func (c *Conn) unfit(life context.Context, l *link) error {
 	for _, reply := range l.do(life, []redisconn.Command{
 		{Head: []string{"EVAL", "return 1", "1"}, Keys: []string{probe}},
@@ -54,7 +56,7 @@ func (c *Conn) unfit(life context.Context, l *link) error {
 	return nil
 }
 
-// targets are where a client of the options connects first.
+// targets returns the addresses to which a client with these options connects first.
 func (o Options) targets() (all []target) {
 	opt, err := o.client(context.Background())
 	if err != nil {
@@ -71,7 +73,7 @@ func (o Options) targets() (all []target) {
 	return all
 }
 
-// target is where a client has failed to connect.
+// target is an address to which a client failed to connect.
 type target struct {
 	network, addr string      // of net.Dial
 	tls           *tls.Config // nil: without TLS
@@ -80,9 +82,10 @@ type target struct {
 	key           string      // a key that a script and PUBLISH may name
 }
 
-// diagnose returns what answers at the first target that explains err, and what to do, in one sentence. It returns ""
-// if it finds nothing that err does not say itself. It opens connections of its own for up to a second. It writes
-// nothing, publishes an empty message to a channel without subscribers, and never sends a password.
+// diagnose looks for the first target that explains err. It returns one sentence that describes what is at
+// that target and what to do. If diagnose finds nothing beyond what err says, it returns "". diagnose opens
+// its own connections for up to a second. diagnose writes no data and never sends a password. However, it
+// publishes an empty message to a channel without subscribers.
 func diagnose(ctx context.Context, err error, targets ...target) string {
 	ctx, cancel := context.WithTimeout(ctx, diagnoseTime)
 	defer cancel()
@@ -98,7 +101,7 @@ func diagnose(ctx context.Context, err error, targets ...target) string {
 	return ""
 }
 
-// saidByServer explains the replies with which a server refuses a connection.
+// saidByServer explains the reply with which a server refused a connection.
 func saidByServer(reply string, login bool) string {
 	for _, known := range []struct{ part, finding string }{
 		{"DENIED Redis is running in protected mode", "Redis in protected mode, which only answers its own host: " +
@@ -116,7 +119,7 @@ func saidByServer(reply string, login bool) string {
 	return ""
 }
 
-// look connects and asks.
+// look connects to the target and examines its replies.
 func (at target) look(ctx context.Context) string {
 	first := ctx
 	if at.tls != nil { // a plain Redis lets a TLS handshake wait, because it waits for the rest of a command
@@ -146,7 +149,8 @@ func (at target) look(ctx context.Context) string {
 	}
 }
 
-// lookAtSilence explains a server that does not reply to PING: with err it has closed the connection.
+// lookAtSilence explains why a server does not reply to PING. If err is not nil, the server closed the
+// connection.
 func (at target) lookAtSilence(ctx context.Context, err error) string {
 	switch {
 	case at.try(ctx, "EXISTS", at.key).replied():
@@ -162,15 +166,17 @@ func (at target) lookAtSilence(ctx context.Context, err error) string {
 
 const silent = "something that accepts connections and does not answer: see whether the process hangs, and whether the port is Redis's"
 
-// isHTTP reports whether a line begins the answer of an HTTP server. To a line that is no request, some send a page alone.
+// isHTTP reports whether a line is the start of an HTTP server's response. Some HTTP servers reply to a
+// malformed request with only a page.
 func isHTTP(line string) bool {
 	return strings.HasPrefix(line, "HTTP/") || strings.HasPrefix(line, "<")
 }
 
-// isReply reports whether a line begins like a reply of Redis.
+// isReply reports whether a line starts like a Redis reply.
 func isReply(line string) bool { return line != "" && strings.ContainsRune("+-:$*_%", rune(line[0])) }
 
-// lookAtTLS explains a failed connection. If TLS has failed, it looks for a server without TLS.
+// lookAtTLS explains a failed connection. If the TLS handshake failed, lookAtTLS checks for a server without
+// TLS.
 func (at target) lookAtTLS(ctx context.Context, err error) string {
 	if at.tls == nil || isOp(err, "dial") || isOp(err, "remote error") || errors.As(err, new(*tls.CertificateVerificationError)) {
 		return "" // the error says why it fails
@@ -192,7 +198,8 @@ func (at target) lookAtTLS(ctx context.Context, err error) string {
 	}
 }
 
-// speaksTLS reports whether the server completes or refuses a TLS handshake. Nothing is sent over it.
+// speaksTLS reports whether the server completes or refuses a TLS handshake. speaksTLS sends no data over the
+// connection.
 func (at target) speaksTLS(ctx context.Context) bool {
 	host, _, _ := net.SplitHostPort(at.addr)
 	//nolint:gosec // nothing is sent: any certificate shows that the port speaks TLS
@@ -203,13 +210,14 @@ func (at target) speaksTLS(ctx context.Context) bool {
 	return err == nil || isOp(err, "remote error")
 }
 
-// isOp reports whether err is of the operation. For crypto/tls, an alert of the server is a "remote error".
+// isOp reports whether err comes from the given operation. crypto/tls reports an alert from the server as the
+// operation "remote error".
 func isOp(err error, op string) bool {
 	var e *net.OpError
 	return errors.As(err, &e) && e.Op == op
 }
 
-// lookAtCommands explains a server that speaks the protocol, and has replied to PING.
+// lookAtCommands explains a server that uses the Redis protocol and has replied to PING.
 func (at target) lookAtCommands(ctx context.Context, pong string) string {
 	if finding := saidByServer(pong, at.login); finding != "" {
 		return finding
@@ -229,7 +237,7 @@ func (at target) lookAtCommands(ctx context.Context, pong string) string {
 	return "a replica, which takes no writes: use the address of its master, or sentinels"
 }
 
-// lookAtNeeds sends a command of each kind that the store needs.
+// lookAtNeeds sends one command of each kind that the store needs.
 func (at target) lookAtNeeds(ctx context.Context) string {
 	for _, need := range []struct {
 		command []string
@@ -254,11 +262,12 @@ func (at target) lookAtNeeds(ctx context.Context) string {
 	return ""
 }
 
-// answer is the reply to a command: its first lines, without the line ends.
+// answer is the reply to a command, as its first lines without line endings.
 type answer []string
 
-// try sends a command over a connection of its own, because some proxies close it if they do not know a command. Then
-// the answer is empty. If there is no connection, because the server has just gone, the answer is nil.
+// try sends a command over a new connection, because some proxies close the connection when they receive an
+// unknown command. If the connection was closed, the answer is empty. If no connection is possible because
+// the server has just stopped, the answer is nil.
 func (at target) try(ctx context.Context, command ...string) answer {
 	c, err := at.dial(ctx, at.tls)
 	if err != nil {
@@ -281,26 +290,28 @@ func (at target) try(ctx context.Context, command ...string) answer {
 
 func (a answer) replied() bool { return len(a) > 0 && isReply(a[0]) }
 
-// isRole reports whether an answer to ROLE begins with role.
+// isRole reports whether a reply to ROLE starts with the given role.
 func (a answer) isRole(role string) bool { return len(a) == 3 && a[2] == role }
 
 func moved(line string) bool { return strings.HasPrefix(line, "-MOVED ") }
 
-// unknown reports whether a server replies, by an error or by closing the connection, that it has no such command.
+// unknown reports whether a server does not support a command, according to its error reply or because it
+// closed the connection.
 func unknown(line string) bool {
 	lower := strings.ToLower(line)
 	return line == "" || strings.HasPrefix(line, "-") && (strings.Contains(lower, "unknown command") ||
 		strings.Contains(lower, "unsupported") || strings.Contains(lower, "not supported") || strings.Contains(lower, "invalid request"))
 }
 
-// conversation is a connection that sends commands and reads lines.
+// conversation is a connection that sends commands and reads the replies line by line.
 type conversation struct {
 	net.Conn
 	in   *bufio.Reader
 	stop func() bool
 }
 
-// dial connects, and shakes hands if security is set. The connection ends with ctx.
+// dial connects to the target and performs a TLS handshake if security is not nil. The connection is closed
+// when ctx ends.
 func (at target) dial(ctx context.Context, security *tls.Config) (*conversation, error) {
 	conn, err := new(net.Dialer).DialContext(ctx, at.network, at.addr)
 	if err != nil {
@@ -330,12 +341,12 @@ func (c *conversation) ask(command ...string) (string, error) {
 	for _, word := range command {
 		out.WriteString("$" + strconv.Itoa(len(word)) + "\r\n" + word + "\r\n")
 	}
-	// A server may refuse a connection before it reads: its reply counts even if this fails.
+	// A server may refuse a connection before it reads the command. Read its reply even if the write fails.
 	_, _ = io.WriteString(c, out.String())
 	return c.line()
 }
 
-// line returns the next line, or the beginning of a long one.
+// line returns the next line, or the beginning of a line that is too long.
 func (c *conversation) line() (string, error) {
 	line, err := c.in.ReadSlice('\n')
 	if errors.Is(err, bufio.ErrBufferFull) || len(line) > 0 {

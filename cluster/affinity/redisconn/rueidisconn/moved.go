@@ -11,10 +11,11 @@ import (
 	"github.com/redis/rueidis"
 )
 
-// mover closes the connections to a server that is no longer the master, so that the next ones go where the
-// address of Redis then leads. After a failover of a managed Redis, or behind a load balancer, the old master
-// stays up as a replica, keeps its connections and rejects all writes. mover is for a single server. With
-// sentinels or a cluster, the client asks these for the master.
+// mover closes the connections to a server that is no longer the master. New connections then go to the
+// server at which the address of Redis points. After a failover of a managed Redis service or behind a load
+// balancer, the old master continues to run as a replica. The old master keeps its connections open but
+// rejects all writes. mover is for a single server. With Sentinel or a cluster, the client discovers the
+// master itself.
 type mover struct {
 	conns *connections
 
@@ -24,14 +25,14 @@ type mover struct {
 	next  time.Time // when they may be closed again
 }
 
-// The address may lead to the replica for a while, or permanently. Dialing it without a pause could keep the
-// server busy, so the first pause is short, and the next ones are longer.
+// The address of Redis may point at the replica temporarily or permanently. Dialing the replica without a
+// pause could overload the replica. The first pause is short, and later pauses are longer.
 const (
 	leastPause = 250 * time.Millisecond
 	mostPause  = 5 * time.Second
 )
 
-// heed closes the connections if an answer says that the server is not a master.
+// heed closes the connections if an answer shows that the server is not a master.
 func (m *mover) heed(answers ...rueidis.RedisResult) {
 	for _, answer := range answers {
 		if err, ok := rueidis.IsRedisErr(answer.Error()); ok && noMaster(err.Error()) {
@@ -43,7 +44,7 @@ func (m *mover) heed(answers ...rueidis.RedisResult) {
 	}
 }
 
-// noMaster reports whether an error comes from a replica, or from a replica that has lost its master.
+// noMaster reports whether an error comes from a replica, including a replica that has lost its master.
 func noMaster(err string) bool {
 	return strings.HasPrefix(err, "READONLY ") || strings.HasPrefix(err, "MASTERDOWN ")
 }
@@ -63,7 +64,7 @@ func (m *mover) due(now time.Time) bool {
 	return true
 }
 
-// heeding is a client that shows its answers to a mover.
+// heeding is a client that passes its answers to a mover.
 type heeding struct {
 	rueidis.Client
 	*mover

@@ -24,30 +24,37 @@ type Options struct {
 	//	rediss://host:6379                                    with TLS
 	//	unix:///run/redis.sock                                a socket
 	//
-	// Percent-encode special characters in the user and the password. A cluster is detected. The address of
-	// one of its nodes is enough, but more addresses help while that node is down. dial_timeout and
-	// write_timeout replace the defaults, which follow from Budget. Required.
+	// Percent-encode special characters in the user and the password. A cluster is detected automatically.
+	// The address of one of its nodes is sufficient, but additional addresses help while that node is down.
+	// The parameters dial_timeout and write_timeout override the defaults that are derived from Budget.
+	// Required.
 	URL string
 
-	// Budget is the Config.Budget of the resolvers over this store, if it is not 150 ms. A connection may take twice
-	// as long to open and to answer, and at least 300 ms and 500 ms.
+	// Budget is the Config.Budget of the resolvers that use this connection. The timeout for opening a
+	// connection is twice the budget, but at least 300 ms. The timeout for an answer is twice the budget, but
+	// at least 500 ms. Default 150 ms.
 	Budget time.Duration
 
-	// TLS replaces the default of a rediss:// URL, which verifies the server with the system's authorities
-	// and the URL's host name.
+	// TLS overrides the default configuration for a rediss:// URL. By default, the client verifies the server
+	// with the system's certificate authorities and the host name in the URL.
 	TLS *tls.Config
 
-	// Credentials returns the user (empty for the default user) and the password of the next connection,
-	// instead of those in URL. It is called for each attempt to connect, from any goroutine, and several
-	// times a second while Redis rejects the credentials. So cache a token that is expensive to get. New
-	// credentials need no restart: they apply from the next connection on, and open connections stay open.
-	// The attempt to connect waits for Credentials until ctx ends after 5 s. If it returns an error, which
-	// must not contain the password, the attempt fails with it. Sentinels get SentinelUsername and
-	// SentinelPassword instead. Default: nil, the user and password of URL.
+	// Credentials returns the user and the password for the next connection, in place of the user and
+	// password in URL. An empty user means the default user. If Credentials is nil, connections use the user
+	// and password in URL. Default nil.
+	//
+	// The connection calls Credentials for each attempt to connect, from any goroutine, and several times per
+	// second while Redis rejects the credentials. Therefore, cache tokens that are expensive to obtain. New
+	// credentials do not require a restart. New credentials apply to new connections, and open connections
+	// remain open.
+	//
+	// ctx ends after 5 s, and the attempt to connect waits for Credentials until then. If Credentials returns
+	// an error, the attempt fails with that error. The error must not contain the password. For sentinels,
+	// connections use SentinelUsername and SentinelPassword.
 	Credentials func(ctx context.Context) (username, password string, err error)
 
-	// SentinelUsername and SentinelPassword are for sentinels. The user and password of the URL are for the
-	// servers behind them.
+	// SentinelUsername and SentinelPassword are the credentials for sentinels. The user and password in URL
+	// are for the servers that the sentinels monitor.
 	SentinelUsername, SentinelPassword string
 }
 
@@ -60,20 +67,20 @@ func (o Options) String() string {
 	return where
 }
 
-// GoString is String.
+// GoString returns the same text as String.
 func (o Options) GoString() string { return o.String() }
 
-// LogValue keeps passwords out of logs.
+// LogValue excludes passwords from logs.
 func (o Options) LogValue() slog.Value { return slog.StringValue(o.String()) }
 
-// The errors contain no part of the URL, because any part of a malformed URL can be the password.
+// These errors contain no part of the URL, because any part of a malformed URL could be the password.
 var (
 	errURL = errors.New("rueidisconn: the URL cannot be read: it must look like redis://user:password@host:6379/0?name=value " +
 		"with special characters percent-encoded, begin with redis, rediss or unix, and have no faulty values in its query")
 	errTLS = errors.New("rueidisconn: Options.TLS needs a URL that begins with rediss://")
 )
 
-// client returns the options of a client. The options are used until life ends.
+// client returns the options for a rueidis client. The client can use the options until life ends.
 func (o Options) client(life context.Context) (opt rueidis.ClientOption, err error) {
 	opt, err = rueidis.ParseURL(o.URL)
 	if err != nil || (opt.InitAddress[0] == "" && strings.HasPrefix(o.URL, "unix:")) {
@@ -92,7 +99,7 @@ func (o Options) client(life context.Context) (opt rueidis.ClientOption, err err
 	opt.ConnWriteTimeout = cmp.Or(opt.ConnWriteTimeout, max(500*time.Millisecond, 2*o.Budget))
 	opt.DisableRetry = true // callers have a budget and a circuit breaker
 
-	// Without a refresh, the client would never detect a node that died without closing its connections.
+	// Without a refresh, the client would never detect a node that failed without closing its connections.
 	const refresh = 5 * time.Second
 	opt.ClusterOption.ShardsRefreshInterval = refresh
 	opt.ClusterOption.MaxMovedRedirections = 8 // limits redirections, because calls run until they end; see Conn.Do
@@ -104,8 +111,8 @@ func (o Options) client(life context.Context) (opt rueidis.ClientOption, err err
 	opt.DialCtxFn = dialed(opt.DialCtxFn)
 	o.ask(life, &opt)
 
-	// Use one connection to each server, for commands and messages. The default is several connections, picked
-	// at random, and another for large pipelines.
+	// Use one connection to each server for commands and messages. By default, rueidis would use several
+	// connections, picked at random, and an additional connection for large pipelines.
 	opt.PipelineMultiplex = -1
 	opt.BlockingPipeline = -1
 	opt.AlwaysPipelining = true
@@ -115,7 +122,7 @@ func (o Options) client(life context.Context) (opt rueidis.ClientOption, err err
 	return opt, nil
 }
 
-// validate returns the addresses and the database, for people.
+// validate checks the options and returns the addresses and the database number in a readable form.
 func (o Options) validate() (where string, err error) {
 	if o.URL == "" {
 		return "", fmt.Errorf("rueidisconn: Options.URL is missing")
