@@ -1,5 +1,5 @@
-// Package session is a command's conversation with an agent: the client of its API, output as a table or as
-// JSON, and views that follow changes.
+// Package session implements a command's conversation with an agent. It has the client of the HTTP API,
+// output as a table or as JSON, and views that update when the cluster changes.
 package session
 
 import (
@@ -24,7 +24,7 @@ import (
 	"github.com/roost-cluster/roost/internal/agenturl"
 )
 
-// Options are common to all commands that call an agent.
+// Options are the options of all commands that call an agent.
 type Options struct {
 	addr, output, token, warning string
 	scope                        string
@@ -53,13 +53,13 @@ func (o *Options) Settings() []settings.Setting {
 	}
 }
 
-// Output is the setting of the form of the output.
+// Output returns the setting for the output format.
 func (o *Options) Output(usage string) settings.Setting {
 	return settings.Setting{Name: "output", Arg: "table|json", Default: "table", Set: settings.OneOf(&o.output, "table", "json"), Usage: usage}
 }
 
-// Scope is the setting of commands that ask about owners. It has no variable, because ROOST_SCOPE is for an
-// agent.
+// Scope returns the setting for commands that ask about owners. It has no environment variable, because
+// ROOST_SCOPE configures an agent.
 func (o *Options) Scope() settings.Setting {
 	return settings.Setting{
 		Name: "scope", Arg: "NAME", FlagOnly: true, Set: settings.Nonempty(&o.scope),
@@ -72,7 +72,7 @@ func (o *Options) readToken(path string) (err error) {
 	return err
 }
 
-// setAddr parses host:port, or a URL for agents behind a proxy.
+// setAddr accepts host:port, or a URL for an agent behind a proxy.
 func (o *Options) setAddr(v string) error {
 	o.addr = v
 	if u, err := url.Parse(v); err == nil && u.Host != "" && (u.Scheme == "http" || u.Scheme == "https") {
@@ -84,10 +84,10 @@ func (o *Options) setAddr(v string) error {
 	return nil
 }
 
-// Session is a command's conversation with an agent.
+// Session is the conversation of a command with an agent.
 type Session struct {
 	*clusterhttp.Client
-	Addr     string // address of the agent for messages
+	Addr     string // address of the agent, for messages
 	JSON     bool
 	Timeout  time.Duration
 	Term     term.Terminal // of Out
@@ -98,7 +98,7 @@ type Session struct {
 	withheld string // why the token is not sent to the agent
 }
 
-// Open begins a conversation with the agent that the options name.
+// Open creates a session with the agent that the options name. It does not connect yet.
 func (o *Options) Open(list []settings.Setting, from settings.Sources, stdout, stderr io.Writer) (*Session, error) {
 	err := settings.Resolve(list, from)
 	if o.warning != "" {
@@ -115,9 +115,9 @@ func (o *Options) Open(list []settings.Setting, from settings.Sources, stdout, s
 	}, err
 }
 
-// At returns a conversation with the agent at another URL, which an answer names. It does not use the token
-// if that answer is not trusted, if someone on the network could read the token, or if the URL is on this
-// machine but the agent of s is not.
+// At returns a session with the agent at another URL, as named by an answer. The session does not use the
+// token if the answer is not trusted, if someone on the network could read the token, or if the URL is on
+// this machine but the agent of s is not.
 func (s *Session) At(base string, trusted bool) *Session {
 	other, client := *s, *s.Client
 	other.Client, other.Addr, client.Base = &client, agenturl.Shown(base), base
@@ -136,8 +136,8 @@ func (s *Session) At(base string, trusted bool) *Session {
 	return &other
 }
 
-// Withheld returns why no secret may be sent to the agent, or "". Either the token is not sent, or someone on
-// the network could read the secret. The text continues a sentence.
+// Withheld returns the reason why no secret may be sent to the agent, or "". The reason is that the token is
+// not sent either, or that someone on the network could read the secret. The text continues a sentence.
 func (s *Session) Withheld() string {
 	if s.withheld == "" && !s.options.insecure && !agenturl.Private(s.Base) {
 		return "which the network could read on its way there: use https:// (the agent has --http-tls-cert), or --insecure"
@@ -145,7 +145,7 @@ func (s *Session) Withheld() string {
 	return s.withheld
 }
 
-// here reports whether only this machine reaches an address.
+// here reports whether an address is only reachable from this machine.
 func here(addr string) bool {
 	base, err := agenturl.Parse(addr)
 	if err != nil {
@@ -162,11 +162,11 @@ func (o *Options) exposed(addr string) bool {
 	return o.token != "" && !o.insecure && !agenturl.Private(addr)
 }
 
-// transport returns what sends the requests, or a UsageError.
+// transport returns the HTTP client, or a UsageError.
 func (o *Options) transport() (_ *http.Client, err error) {
 	t := http.DefaultTransport.(*http.Transport).Clone()
 	t.TLSClientConfig = &tls.Config{MinVersion: tls.VersionTLS12}
-	t.MaxIdleConns = 0 // members --all --watch asks any number of agents again and again
+	t.MaxIdleConns = 0 // members --all --watch repeatedly asks any number of agents
 	problems := o.problems()
 	if o.ca != "" {
 		if t.TLSClientConfig.RootCAs, err = settings.CertPool(o.ca); err != nil {
@@ -183,7 +183,7 @@ func (o *Options) transport() (_ *http.Client, err error) {
 	return &http.Client{Transport: t}, settings.Problems(problems)
 }
 
-// problems returns the problems of options that depend on each other.
+// problems returns the conflicts between the options.
 func (o *Options) problems() (problems []error) {
 	if (o.cert == "") != (o.key == "") {
 		problems = append(problems, errors.New("--cert and --cert-key belong together"))
@@ -201,22 +201,22 @@ func (o *Options) problems() (problems []error) {
 	return problems
 }
 
-// Bound limits a call to the time that the user allows.
+// Bound limits a call to the time that the user allows with --timeout.
 func (s *Session) Bound(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(ctx, s.Timeout)
 }
 
-// Progress returns a line for the progress of long work, separate from the output.
+// Progress returns a line that shows the progress of long work on standard error.
 func (s *Session) Progress() *term.Progress { return &term.Progress{Term: s.errTerm, Out: s.Err} }
 
-// PrintJSON prints one object per line.
+// PrintJSON prints v as JSON on one line.
 func (s *Session) PrintJSON(v any) error {
 	b, err := json.Marshal(v)
 	if err != nil {
 		return err
 	}
 	var text strings.Builder
-	for _, r := range string(b) { // like term.Harmless, but with the escapes of JSON
+	for _, r := range string(b) { // as term.Harmless, but with JSON escapes
 		if strconv.IsPrint(r) || r > math.MaxUint16 {
 			text.WriteRune(r)
 		} else {
@@ -227,12 +227,12 @@ func (s *Session) PrintJSON(v any) error {
 	return err
 }
 
-// Say prints lines for people.
+// Say prints formatted text for people.
 func (s *Session) Say(format string, args ...any) error {
 	return s.PrintLines(term.TextLines(fmt.Sprintf(format, args...)))
 }
 
-// Answer returns err, or prints an answer as JSON or as the given sentence.
+// Answer returns err if there is one. Otherwise it prints the answer as JSON or as the given sentence.
 func (s *Session) Answer(v any, err error, sentence func() string) error {
 	switch {
 	case err != nil:
@@ -255,7 +255,7 @@ func (s *Session) Table(header string, fill func(row func(cells ...any)), below 
 	return s.PrintLines(term.Page(header, fill, below...)(columns))
 }
 
-// Explain adds to an error what the user can do about it.
+// Explain returns an error that tells the user what to do about err.
 func (s *Session) Explain(err error) error {
 	var problem *clusterhttp.Problem
 	var unreachable *net.OpError
@@ -279,7 +279,7 @@ func (s *Session) Explain(err error) error {
 	return errors.New(agenturl.Redacted(text))
 }
 
-// missing names what the agent requires of this client.
+// missing describes what the agent requires from this client.
 func (s *Session) missing(p *clusterhttp.Problem) string {
 	switch {
 	case strings.Contains(p.Message, "client certificate"):

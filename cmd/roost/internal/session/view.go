@@ -14,18 +14,18 @@ import (
 	"github.com/roost-cluster/roost/cmd/roost/internal/term"
 )
 
-// View is what a command shows at one moment.
+// View is what a command shows at one point in time.
 type View struct {
 	Answer any                           // for --output json
-	Counts any                           // the part whose change causes another printing
-	Page   func(columns int) []term.Line // 0 columns: no limit
-	Rest   time.Duration                 // minimum time until it is asked for again
+	Counts any                           // if this part changes, the view is printed again
+	Page   func(columns int) []term.Line // 0 columns means no limit
+	Rest   time.Duration                 // minimum time until the next request
 }
 
 // Viewer shows a view once or, with --watch, until ctx ends.
 type Viewer struct {
 	Ask   func(context.Context, *Session) (View, error)
-	News  func(context.Context, *Session, chan<- struct{}) // a reason to ask at once; nil = none
+	News  func(context.Context, *Session, chan<- struct{}) // notifies the channel when to ask again at once; may be nil
 	Every time.Duration                                    // default interval with --watch
 
 	watch bool
@@ -70,7 +70,8 @@ func (f *Viewer) ask(ctx context.Context, s *Session) (View, error) {
 	return f.Ask(ctx, s)
 }
 
-// follow shows v and its successors. It continues if the agent does not answer, because it may come back.
+// follow shows v and the views after it. If the agent does not answer, follow continues, because the agent
+// can come back.
 func (f *Viewer) follow(ctx context.Context, s *Session, v View) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -103,7 +104,8 @@ func (f *Viewer) follow(ctx context.Context, s *Session, v View) error {
 	}
 }
 
-// waited rests, and then waits for one of two reasons to ask. It returns false at the end of ctx.
+// waited waits for the time rest, and then until there is a reason to ask again: a tick of again or a change.
+// It returns false if ctx ends.
 func waited(ctx context.Context, rest time.Duration, again <-chan time.Time, changed <-chan struct{}) bool {
 	select {
 	case <-time.After(rest):
@@ -131,7 +133,8 @@ func (s *Session) redraw(screen *term.Screen) func(View, string) error {
 	}
 }
 
-// appending prints a view if it differs from the previous one. It prints a problem once, on standard error.
+// appending returns a function that prints a view if it differs from the previous view. The function prints
+// each new problem once, on standard error.
 func (s *Session) appending() func(View, string) error {
 	var counts any
 	last := ""
@@ -155,14 +158,14 @@ func (s *Session) appending() func(View, string) error {
 	}
 }
 
-// AnswersAgain says that the agent is back.
+// AnswersAgain returns the message that the agent is back.
 func (s *Session) AnswersAgain() string { return "the agent at " + s.Addr + " answers again" }
 
-// reopenAfter is how long to wait before opening an ended stream again.
+// reopenAfter is the wait before Stream opens a stream that has ended again.
 const reopenAfter = time.Second
 
-// Stream passes on the events of a stream, and opens the stream again whenever it ends.
-// It returns when ctx ends, or with an error of take or lost.
+// Stream passes each event of a stream to take and each error to lost, and opens the stream again whenever it
+// ends. Stream returns when ctx ends, or with the first error that take or lost returns.
 func Stream[T any](
 	ctx context.Context, stream func(context.Context) iter.Seq2[T, error],
 	take func(event T, first bool) error, lost func(error) error,
@@ -188,12 +191,12 @@ func Stream[T any](
 	return nil
 }
 
-// Nudge notifies changed of each event of a stream.
+// Nudge notifies changed whenever the stream has an event.
 func Nudge[T any](ctx context.Context, stream func(context.Context) iter.Seq2[T, error], changed chan<- struct{}) {
 	_ = Stream(ctx, stream, func(T, bool) error { Touch(changed); return nil }, func(error) error { return nil })
 }
 
-// Touch notifies a channel with a buffer of one, unless it is already notified.
+// Touch sends to a channel with a buffer of one, and does nothing if the buffer is full.
 func Touch(changed chan<- struct{}) {
 	select {
 	case changed <- struct{}{}:

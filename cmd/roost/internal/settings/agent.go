@@ -24,31 +24,32 @@ type Agent struct {
 	Cluster       cluster.Config
 	Scopes        []Scope
 	HTTP          string   // host:port, or Off
-	Tokens        []string // for changes; empty: none is needed
+	Tokens        []string // for requests that change something; if empty, no token is needed
 	ReadTokens    []string
 	TokenReads    bool
-	Hosts         []string // accepted names in requests
+	Hosts         []string // accepted host names in requests
 	TLS           TLS
 	KeyFile       string // "" = none; Cluster has its keys
 	Store         string // URL, which may have a password; "" = none
 	Rooms         affinity.Config
 	LogFormat     string
 	LogLevel      slog.Level
-	StdinCloses   bool // the end of standard input ends the agent
+	StdinCloses   bool // the agent exits when standard input closes
 	ShutdownDelay time.Duration
 
 	Warnings []string // risks to log
 
-	config     string // path of the file
+	config     string // path of the configuration file
 	given      map[string]chosen
 	files      Files
 	requireKey bool
 }
 
-// Off is the value of --http for an agent without HTTP.
+// Off is the value of --http that turns HTTP off.
 const Off = "off"
 
-// LoadAgent reads all sources and reports all problems. The default id is hostName.
+// LoadAgent reads the configuration of an agent from all sources. Its error lists all problems. The default
+// id of the node is hostName.
 func LoadAgent(from Sources, hostName string) (Agent, error) {
 	var a Agent
 	var problems []error
@@ -58,7 +59,7 @@ func LoadAgent(from Sources, hostName string) (Agent, error) {
 		from.path = c.values[0]
 		a.note(from.path)
 		b, err := os.ReadFile(from.path)
-		if err != nil && from.path != "" { // an empty path is reported by the setting itself
+		if err != nil && from.path != "" { // the setting itself reports an empty path
 			problems = []error{fmt.Errorf("%s: %w", c.origin, err)}
 		} else if err == nil {
 			from.file, problems = parseFile(from.path, b)
@@ -79,7 +80,7 @@ func LoadAgent(from Sources, hostName string) (Agent, error) {
 	}
 	problems = append(problems, a.checkTogether(given)...)
 	if len(problems) == 0 {
-		// Only package cluster knows these relations between settings.
+		// These settings depend on each other in ways that only package cluster knows.
 		if err := a.Cluster.Validate(); err != nil {
 			problems = append(problems, err)
 		}
@@ -87,7 +88,8 @@ func LoadAgent(from Sources, hostName string) (Agent, error) {
 	return a, Problems(problems)
 }
 
-// warnOfPassword warns of a password in a configuration file that other users read.
+// warnOfPassword adds a warning if the configuration file contains a password and other users can read the
+// file.
 func (a *Agent) warnOfPassword(path string, redis chosen) {
 	if !strings.HasPrefix(redis.origin, path+":") || path == "" || len(redis.values) != 1 {
 		return
@@ -104,8 +106,8 @@ func (a *Agent) warnOfPassword(path string, redis chosen) {
 	}
 }
 
-// checkAlone checks a setting with an agent that has no other settings, so that the problem names the source
-// of the value.
+// checkAlone checks the values of one setting on an otherwise default agent, so that the problem names the
+// source of the value.
 func checkAlone(name string, values []string) error {
 	var a Agent
 	for _, s := range a.Settings() {
@@ -156,7 +158,7 @@ func (a *Agent) checkTogether(given map[string]chosen) (problems []error) {
 	return append(append(problems, a.checkHTTP(given)...), a.checkRooms(given)...)
 }
 
-// takesPlain reports whether the key file lets the agent send or accept plain text.
+// takesPlain reports whether the key file allows the agent to send or accept plain text.
 func (a *Agent) takesPlain() bool {
 	return slices.ContainsFunc(append([][]byte{a.Cluster.Key}, a.Cluster.OldKeys...),
 		func(k []byte) bool { return string(k) == cluster.PlainText })
@@ -205,8 +207,8 @@ func (a *Agent) checkRooms(given map[string]chosen) (problems []error) {
 	return problems
 }
 
-// Loopback reports whether only this machine reaches the host of addr. A name other than localhost may mean
-// any host.
+// Loopback reports whether addr is only reachable from this machine. A host name other than localhost is not
+// considered loopback, because it can refer to any host.
 func Loopback(addr string) bool {
 	host, _, err := net.SplitHostPort(addr)
 	if err != nil {

@@ -13,10 +13,10 @@ import (
 type entry struct {
 	line   int
 	values []string
-	list   bool // written as a YAML list or mapping, so commas do not separate
+	list   bool // written as a YAML list or mapping, so commas do not separate values
 }
 
-// parseFile returns the entries of a YAML file, and all problems of its form. The caller must check whether
+// parseFile returns the entries of a YAML file and all problems of its syntax. The caller must check whether
 // the keys exist.
 func parseFile(path string, b []byte) (map[string]entry, []error) {
 	root, err := parseYAML(b)
@@ -40,7 +40,7 @@ func parseFile(path string, b []byte) (map[string]entry, []error) {
 		e, err := entryOf(node)
 		if err != nil {
 			problems = append(problems, fmt.Errorf("%s:%d: %s: %w", path, key.Line, key.Value, err))
-			e = entry{} // one problem is enough
+			e = entry{} // report only one problem per key
 		}
 		e.line = key.Line
 		entries[key.Value] = e
@@ -48,7 +48,7 @@ func parseFile(path string, b []byte) (map[string]entry, []error) {
 	return entries, problems
 }
 
-// parseYAML returns the one document of b, or nil if it is empty.
+// parseYAML returns the only document in b, or nil if it is empty.
 func parseYAML(b []byte) (*yaml.Node, error) {
 	dec := yaml.NewDecoder(bytes.NewReader(b))
 	var doc, more yaml.Node
@@ -110,7 +110,7 @@ func scalar(node *yaml.Node) (string, error) {
 	return node.Value, nil
 }
 
-// target follows an alias.
+// target returns the node that an alias refers to, and any other node unchanged.
 func target(node *yaml.Node) *yaml.Node {
 	if node.Kind == yaml.AliasNode {
 		return node.Alias

@@ -13,16 +13,16 @@ import (
 	"github.com/roost-cluster/roost/cluster"
 )
 
-// maxWatchedBytes is how much of a file is read to notice that it has changed.
+// maxWatchedBytes limits how many bytes of a file are read to detect a change.
 const maxWatchedBytes = 1 << 20
 
-// Files are hashes of the content of files, by path. They use the content and not times or inode numbers,
-// because Kubernetes replaces a symbolic link above all files of a secret at once, and not every file system
-// sends notifications.
+// Files maps paths to hashes of the content of the files. Changes are detected by content, because times and
+// inode numbers are not reliable: Kubernetes updates all files of a secret at once by replacing a symbolic
+// link above them. Notifications are not used, because some file systems do not send them.
 type Files map[string][sha256.Size]byte
 
-// Note adds a file as it is now. A file that cannot be read has a hash of zeros, and so has a pipe, because
-// it can only be read once.
+// Note records the current hash of a file. The hash is zero if the file cannot be read. It is also zero for a
+// pipe, because a pipe can be read only once.
 func (f Files) Note(path string) {
 	f[path] = [sha256.Size]byte{}
 	if info, err := os.Stat(path); err != nil || !info.Mode().IsRegular() {
@@ -39,7 +39,7 @@ func (f Files) Note(path string) {
 	}
 }
 
-// Now returns the same files as they are now.
+// Now returns the current hashes of the same files.
 func (f Files) Now() Files {
 	now := make(Files, len(f))
 	for path := range f {
@@ -48,11 +48,11 @@ func (f Files) Now() Files {
 	return now
 }
 
-// Read returns the files that the settings were read from, as they were before reading, so that a later
-// change is noticed.
+// Read returns the files that the settings were read from. The hashes were computed before the files were
+// read, so a change during reading is noticed too.
 func (a *Agent) Read() Files { return a.files }
 
-// note is called before a file is read.
+// note records the hash of a file. It must be called before the file is read.
 func (a *Agent) note(path string) {
 	if a.files == nil {
 		a.files = make(Files)
@@ -62,7 +62,7 @@ func (a *Agent) note(path string) {
 	}
 }
 
-// WriteKeys atomically replaces the keys in a key file, and keeps its owner and mode.
+// WriteKeys atomically replaces the keys in a key file. The file keeps its owner and mode.
 func WriteKeys(path string, keys [][]byte) (err error) {
 	path, err = filepath.EvalSymlinks(path)
 	if err != nil {
@@ -83,7 +83,7 @@ func WriteKeys(path string, keys [][]byte) (err error) {
 		}
 		lines.WriteString(line + "\n")
 	}
-	f, err := os.CreateTemp(filepath.Dir(path), ".roost-keys-*") // only readable by its owner
+	f, err := os.CreateTemp(filepath.Dir(path), ".roost-keys-*") // readable only by its owner
 	if err != nil {
 		return err
 	}

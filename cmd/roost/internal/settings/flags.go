@@ -15,13 +15,14 @@ import (
 	"github.com/roost-cluster/roost/placement"
 )
 
-// Group is a part of an agent's settings.
+// Group is a titled group of an agent's settings.
 type Group struct {
 	Title    string
 	Settings []Setting
 }
 
-// Groups returns the settings of an agent, which set a. Settings that most clusters need come first.
+// Groups returns the settings of an agent. Applying them changes a. Settings that most clusters need come
+// first.
 func (a *Agent) Groups() []Group {
 	return []Group{
 		{"Basic", a.basic()},
@@ -110,10 +111,10 @@ func (a *Agent) basic() []Setting {
 	}
 }
 
-// maxCeiling allows for nodes whose stated capacity is too low.
+// maxCeiling is above 100 to allow for nodes whose configured capacity is too low.
 const maxCeiling = 1000
 
-// rooms returns the settings about rooms that are pinned to nodes by capacity.
+// rooms returns the settings for rooms that are pinned to nodes by capacity.
 func (a *Agent) rooms() []Setting {
 	c := &a.Cluster
 	return []Setting{
@@ -298,7 +299,7 @@ func (a *Agent) configFile() Setting {
 	}
 }
 
-// HostPort checks the form of an address.
+// HostPort checks that v has the form HOST:PORT.
 func HostPort(v string) error {
 	_, port, err := net.SplitHostPort(v)
 	if err != nil {
@@ -310,7 +311,7 @@ func HostPort(v string) error {
 	return nil
 }
 
-// StoreURL parses the URL of a store for pins.
+// StoreURL accepts the URL of a store for pins.
 func StoreURL(to *string) func(string) error {
 	return func(v string) error {
 		*to = v
@@ -318,7 +319,7 @@ func StoreURL(to *string) func(string) error {
 	}
 }
 
-// Strategy parses the name of a strategy.
+// Strategy accepts the name of a placement strategy.
 func Strategy(to *placement.Strategy) func(string) error {
 	return func(v string) (err error) {
 		if *to, err = placement.ParseStrategy(v); err != nil {
@@ -357,8 +358,8 @@ func (a *Agent) setWeight(v string) error {
 	return nil
 }
 
-// setAPIAddr also accepts [10.0.0.1]:3478 for 10.0.0.1:3478, because a Kubernetes manifest that works with
-// IPv6 has brackets around every address.
+// setAPIAddr accepts [10.0.0.1]:3478 as 10.0.0.1:3478, because a Kubernetes manifest that supports IPv6 has
+// brackets around every address.
 func (a *Agent) setAPIAddr(v string) error {
 	a.Cluster.APIAddr = v
 	if host, port, err := net.SplitHostPort(v); err == nil {

@@ -7,15 +7,15 @@ import (
 	"syscall"
 )
 
-// exposed reports whether users who should not can read a file with a secret. A group may read a file of
-// root, because Kubernetes and administrators pass secrets to a process of another user like that.
+// exposed reports whether unauthorized users can read a file that holds a secret. The group may read a file
+// that root owns, because Kubernetes and administrators pass secrets to a process of another user this way.
 func exposed(info os.FileInfo) bool {
 	others, group := info.Mode().Perm()&0o004 != 0, info.Mode().Perm()&0o040 != 0
 	stat, ok := info.Sys().(*syscall.Stat_t)
 	return others || group && (!ok || stat.Uid != 0)
 }
 
-// giveAway gives a file the owner of another file.
+// giveAway changes the owner and group of a file to those of another file.
 func giveAway(f *os.File, like os.FileInfo) error {
 	stat, ok := like.Sys().(*syscall.Stat_t)
 	if !ok {

@@ -7,10 +7,10 @@ import (
 	"github.com/roost-cluster/roost/cmd/roost/internal/store"
 )
 
-// Reload applies the settings that can change while the agent runs: log-level, join, the content of the files
-// of keys and tokens, and the user and password of Redis. It returns the agent's settings after that, and the
-// names of the changed settings: those that were applied, and those that need a restart. A file of secrets
-// counts as changed when its content changes.
+// Reload applies the settings that can change while the agent runs: log-level, join, the content of the key
+// and token files, and the user and password of Redis. It returns the new settings of the agent and the names
+// of the changed settings. The settings in live were applied, and the settings in restart need a restart. A
+// setting that names a file with secrets is considered changed when the content of the file changes.
 func (a *Agent) Reload(next Agent) (running Agent, live, restart []string) {
 	running = *a
 	running.given = maps.Clone(a.given)
@@ -29,8 +29,9 @@ func (a *Agent) Reload(next Agent) (running Agent, live, restart []string) {
 	return running, live, restart
 }
 
-// take applies a setting, if it can. A running agent cannot begin or stop to require tokens, and can only
-// begin to encrypt if its key file has the line plain. paired says that neither begins nor ends.
+// take applies a setting and reports whether it could. A running agent cannot start or stop requiring tokens.
+// It can start encrypting only if the new key file has the line plain. paired says that the setting has
+// secrets both before and after the change, or neither before nor after.
 func (a *Agent) take(name string, next Agent, paired bool) bool {
 	switch name {
 	case "log-level":
@@ -50,7 +51,7 @@ func (a *Agent) take(name string, next Agent, paired bool) bool {
 		}
 		return paired
 	case "redis", "redis-file":
-		// Rooms would get two hosts while agents use different Redis servers.
+		// While agents use different Redis servers, a room could have two hosts.
 		same := store.SamePlace(a.Store, next.Store)
 		if same {
 			a.Store = next.Store
@@ -70,7 +71,7 @@ func (a *Agent) takeKeys(next Agent, paired bool) bool {
 	return paired || first
 }
 
-// secretsOf returns the content of the file that a setting names.
+// secretsOf returns the secrets in the file that a setting names.
 func (a *Agent) secretsOf(name string) (secrets []string) {
 	switch name {
 	case "key-file":
@@ -84,7 +85,7 @@ func (a *Agent) secretsOf(name string) (secrets []string) {
 	case "http-read-token-file":
 		secrets = a.ReadTokens
 	case "redis-file":
-		if len(a.given[name].values) > 0 { // otherwise the setting redis has the URL
+		if len(a.given[name].values) > 0 { // else the URL belongs to the setting redis
 			secrets = []string{a.Store}
 		}
 	}

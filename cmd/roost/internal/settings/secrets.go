@@ -12,11 +12,12 @@ import (
 	"github.com/roost-cluster/roost/cluster"
 )
 
-// maxSecretBytes limits reading, in case the path is wrong and names a device, for example.
+// maxSecretBytes limits how much of a file is read, in case the path is wrong. It could name a device, for
+// example.
 const maxSecretBytes = 4096
 
-// readSecret returns the content of a file without surrounding space, and a warning if other users can read
-// it. Errors never show any of the content.
+// readSecret returns the content of a file without surrounding space. warning is not empty if other users can
+// read the file. Errors never contain any of the content.
 func readSecret(path string) (content []byte, warning string, err error) {
 	if path == "" {
 		return nil, "", errors.New("the value is empty")
@@ -47,7 +48,7 @@ func exposure(path string, info os.FileInfo) string {
 	return fmt.Sprintf("other users can read the secret in %s (mode %#o); chmod 600 %s", path, info.Mode().Perm(), path)
 }
 
-// secret passes the content of a file to use.
+// secret returns a setter that passes the content of a file to use.
 func (a *Agent) secret(use func([]byte) error) func(path string) error {
 	return func(path string) error {
 		a.note(path)
@@ -75,8 +76,8 @@ func (a *Agent) setKeyFile(path string) error {
 	return err
 }
 
-// Keys reads one or more gossip keys, one per line. The first key is used to send. The line plain means
-// cluster.PlainText. The warning says that other users can read the file.
+// Keys reads one or more gossip keys, one per line. The first key encrypts outgoing messages. A line with the
+// word plain means cluster.PlainText. warning is not empty if other users can read the file.
 func Keys(path string) (keys [][]byte, warning string, err error) {
 	b, warning, err := readSecret(path)
 	if err != nil {
@@ -102,13 +103,13 @@ func setTokens(to *[]string) func([]byte) error {
 	}
 }
 
-// TLS names the PEM files with which an agent serves https.
+// TLS names the PEM files that an agent uses to serve HTTPS.
 type TLS struct {
 	Cert, Key string // both or neither
-	ClientCA  string // CA of the certificates that clients must show; may be empty
+	ClientCA  string // CA of the client certificates that are required; may be empty
 }
 
-// CertPool reads the certificates of CAs.
+// CertPool reads CA certificates from a PEM file.
 func CertPool(path string) (*x509.CertPool, error) {
 	b, err := os.ReadFile(path) //nolint:gosec // the operator names the file
 	if err != nil {
@@ -136,7 +137,7 @@ func decodeKey(b []byte) ([]byte, error) {
 	return nil, fmt.Errorf("the key has %d bytes; it must have 16, 24 or 32", len(key))
 }
 
-// Token reads the first bearer token in a file. The warning says that other users can read the file.
+// Token reads the first bearer token in a file. warning is not empty if other users can read the file.
 func Token(path string) (token, warning string, err error) {
 	b, warning, err := readSecret(path)
 	if err != nil {

@@ -1,5 +1,5 @@
 // Package settings reads settings from flags, environment variables and, for an agent, the configuration
-// file. It reports all problems of all sources at once.
+// file. It collects the problems of all sources and reports them together.
 package settings
 
 import (
@@ -17,30 +17,30 @@ import (
 	"github.com/roost-cluster/roost/internal/agenturl"
 )
 
-// Setting is a value that a user can set. The flag overrides the environment variable, which overrides the
-// file.
+// Setting is a value that a user can set. A flag overrides the environment variable, which overrides the
+// configuration file.
 type Setting struct {
-	Name    string // name of the flag, and of the key in the file
-	Short   string // the letter of the short flag, if there is one
+	Name    string // name of the flag and of the key in the configuration file
+	Short   string // letter of the short flag, if there is one
 	Arg     string // what the help calls the value; "bool" for a switch
 	Usage   string
-	Default string // shown in the help, and applied if no source has a value
-	List    bool   // separated by commas, or given several times
-	Secret  bool   // no message shows the value
+	Default string // shown in the help, and used if no source has a value
+	List    bool   // values are separated by commas or given in several flags
+	Secret  bool   // messages never show the value
 	Set     func(value string) error
 
-	// FlagOnly is for values that only concern one call. For example, ROOST_WEIGHT, which is for an agent,
+	// FlagOnly is for values that concern only one call. For example, ROOST_WEIGHT configures an agent, so it
 	// must not set roost plan --weight.
 	FlagOnly bool
 }
 
-// Variable returns the environment variable of the setting of the given name.
+// Variable returns the name of the environment variable for a setting.
 func Variable(name string) string {
 	return "ROOST_" + strings.ToUpper(strings.ReplaceAll(name, "-", "_"))
 }
 
-// raw keeps a flag's values as typed. Parsing flags does not check them, so that all problems of all sources
-// can be reported together.
+// raw keeps the values of a flag as typed. They are checked only after all flags are parsed, so that the
+// problems of all sources can be reported together.
 type raw struct {
 	arg, def string
 	given    []string
@@ -52,10 +52,10 @@ func (r *raw) Set(s string) error { r.given = append(r.given, s); return nil }
 // String implements pflag.Value.
 func (r *raw) String() string { return r.def }
 
-// Type implements pflag.Value; the help prints it after the flag's name.
+// Type implements pflag.Value. The help prints the result after the name of the flag.
 func (r *raw) Type() string { return r.arg }
 
-// AddFlags gives cmd the flags of settings, in their order.
+// AddFlags adds a flag to cmd for each setting, in order.
 func AddFlags(cmd *cobra.Command, settings []Setting) {
 	cmd.Flags().SortFlags = false
 	for _, s := range settings {
@@ -67,8 +67,8 @@ func AddFlags(cmd *cobra.Command, settings []Setting) {
 	}
 }
 
-// completeValue makes shells complete the value of a flag: one of a few words, the name of a file, or
-// nothing. Commands themselves complete ids of nodes.
+// completeValue configures the shell completion of a flag's value: one of a fixed set of words, a file name,
+// or nothing. Commands complete node ids themselves.
 func completeValue(cmd *cobra.Command, flag, arg string) {
 	complete := cobra.NoFileCompletions
 	switch {
@@ -80,20 +80,20 @@ func completeValue(cmd *cobra.Command, flag, arg string) {
 	_ = cmd.RegisterFlagCompletionFunc(flag, complete)
 }
 
-// Sources are where values come from.
+// Sources are the places that values are read from.
 type Sources struct {
 	Flags  *pflag.FlagSet
 	Getenv func(string) string
 
-	path     string // path of the file
+	path     string // path of the configuration file
 	file     map[string]entry
-	reserved string // the setting that the file cannot contain: its own path
+	reserved string // the setting that cannot be in the file: the path of the file itself
 }
 
-// chosen is a value from the source that takes precedence.
+// chosen is the value of a setting, from the source that takes precedence.
 type chosen struct {
 	values []string
-	listed bool   // as a YAML list or mapping
+	listed bool   // given as a YAML list or mapping
 	origin string // place and value, such as: --ttl "7x"
 	bad    bool   // the value was rejected
 }
@@ -112,11 +112,11 @@ func (from Sources) choose(s Setting) (c chosen, ok bool) {
 	if flag := from.Flags.Lookup(s.Name); flag != nil && flag.Changed {
 		given := flag.Value.(*raw).given
 		if !s.List {
-			given = given[len(given)-1:] // the last flag counts, as usual
+			given = given[len(given)-1:] // the last flag wins, as usual
 		}
 		return choice(s.split(given), false, "--"+s.Name, strings.Join(given, ","))
 	}
-	// An empty variable counts as not set: many launchers cannot unset a variable.
+	// An empty variable is considered unset, because many launchers cannot unset a variable.
 	if v := from.Getenv(Variable(s.Name)); v != "" && !s.FlagOnly {
 		return choice(s.split([]string{v}), false, Variable(s.Name), v)
 	}
@@ -148,14 +148,14 @@ func (s Setting) split(values []string) []string {
 	return parts
 }
 
-// Resolve sets all values, and returns a UsageError that lists all problems.
+// Resolve applies all settings, and returns a UsageError that lists all problems.
 func Resolve(settings []Setting, from Sources) error {
 	_, problems := resolve(settings, from, func(string, []string) error { return nil })
 	return Problems(problems)
 }
 
-// resolve sets all values. It returns them by setting, and all problems. check checks the values of a setting
-// separately.
+// resolve applies all settings. It returns the value of each setting by name, and all problems. check is
+// called with the values of one setting at a time.
 func resolve(settings []Setting, from Sources, check func(name string, values []string) error) (map[string]chosen, []error) {
 	var problems []error
 	all := make(map[string]chosen)
@@ -206,14 +206,14 @@ func unknownKeys(settings []Setting, from Sources) (problems []error) {
 	return problems
 }
 
-// UsageError is a problem that the user can correct on the command line, in the
-// environment or in the configuration file.
+// UsageError is a problem that the user can fix on the command line, in the environment or in the
+// configuration file.
 type UsageError string
 
-// Error implements error.
+// Error implements the error interface.
 func (e UsageError) Error() string { return string(e) }
 
-// Problems joins problems into a single UsageError, or returns nil.
+// Problems joins all problems into one UsageError. It returns nil if there are none.
 func Problems(problems []error) error {
 	switch len(problems) {
 	case 0:
@@ -229,16 +229,16 @@ func Problems(problems []error) error {
 	return UsageError(b.String())
 }
 
-// DidYouMean returns a hint with names that resemble typed, or "".
+// DidYouMean returns a hint that lists the names similar to typed, or "" if there are none or too many.
 func DidYouMean(typed string, names []string, prefix string) string {
-	// cobra only measures the distance of names of commands.
+	// Cobra compares only the names of commands, so make each name a command.
 	var pool cobra.Command
 	pool.SuggestionsMinimumDistance = 2
 	for _, name := range names {
 		pool.AddCommand(&cobra.Command{Use: name, Run: func(*cobra.Command, []string) {}})
 	}
 	similar := pool.SuggestionsFor(typed)
-	const most = 5 // a hundred names that differ in a digit would not help
+	const most = 5 // a hundred names that differ in one digit would not help
 	if len(similar) == 0 || len(similar) > most {
 		return ""
 	}
@@ -246,13 +246,13 @@ func DidYouMean(typed string, names []string, prefix string) string {
 	return "; did you mean " + prefix + strings.Join(similar, " or "+prefix) + "?"
 }
 
-// Text sets a string.
+// Text accepts any string.
 func Text(to *string) func(string) error {
 	return func(v string) error { *to = v; return nil }
 }
 
-// Nonempty rejects an empty value, so that a script with an unset variable for --key-file does not run in
-// plain text.
+// Nonempty rejects an empty value. For example, if a script passes an unset variable to --key-file, the agent
+// fails instead of running without encryption.
 func Nonempty(to *string) func(string) error {
 	return func(v string) error {
 		if v == "" {
@@ -263,7 +263,7 @@ func Nonempty(to *string) func(string) error {
 	}
 }
 
-// OneOf accepts the given words.
+// OneOf accepts only the given words.
 func OneOf(to *string, words ...string) func(string) error {
 	return func(v string) error {
 		if !slices.Contains(words, v) {

@@ -34,7 +34,7 @@ func Check(agents []Agent) []doctor.Check {
 	return found
 }
 
-// unanswered returns a check for each kind of agents without a usable view.
+// unanswered returns a check for each reason why agents have no usable view.
 func unanswered(agents []Agent) (found []doctor.Check) {
 	var silent, absent, skipped, foreign []string
 	for _, a := range agents {
@@ -79,7 +79,7 @@ func unanswered(agents []Agent) (found []doctor.Check) {
 	return found
 }
 
-// places returns a check for each member that agents see at different addresses.
+// places returns a check for each member that different agents see at different addresses.
 func places(agents []Agent) (found []doctor.Check) {
 	for _, a := range agents {
 		if len(a.places) < 2 {
@@ -123,10 +123,10 @@ func unseen(agents []Agent) (found []doctor.Check) {
 	return found
 }
 
-// sidesOf returns the groups of agents that see each other, directly or via others. A joining agent is on no
-// side.
+// sidesOf returns the groups of agents that see each other, directly or via other agents. A joining agent
+// belongs to no group.
 func sidesOf(agents []Agent) (sides [][]lease.NodeID) {
-	side := make(map[lease.NodeID][]lease.NodeID) // the side that a node is on
+	side := make(map[lease.NodeID][]lease.NodeID) // the group of each node
 	for _, a := range agents {
 		if a.View != nil && a.View.State != "joining" {
 			side[a.ID] = []lease.NodeID{a.ID}
@@ -156,7 +156,7 @@ func sidesOf(agents []Agent) (sides [][]lease.NodeID) {
 	return sides
 }
 
-// Few names the first of many.
+// Few lists the first six names and the number of the others.
 func Few[T ~string](names []T) string {
 	const most = 6
 	words := make([]string, 0, most)

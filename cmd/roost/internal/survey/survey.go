@@ -1,4 +1,4 @@
-// Package survey asks the agents of all members at the same time, and compares their answers.
+// Package survey asks the agents of all members concurrently and compares their answers.
 package survey
 
 import (
@@ -17,64 +17,65 @@ import (
 )
 
 const (
-	atOnce = 64 // agents asked at a time
-	rounds = 8  // rounds of agents that earlier answers have named, limited because made-up names must not go on for hours
+	atOnce = 64 // number of agents asked at a time
+	rounds = 8  // at most; each round asks the agents that the last one named, and agents could invent names forever
 )
 
-// answer is how long an agent may take to answer. Tests allow more.
+// answer is the timeout for the answer of an agent. Tests use a longer one.
 var answer = 5 * time.Second
 
-// Agent is the agent of a member, and its answer.
+// Agent is the agent of a member, together with its answer.
 type Agent struct {
 	ID      lease.NodeID `json:"id"`
-	HTTP    string       `json:"http,omitempty"`    // its URL, if it has one
+	HTTP    string       `json:"http,omitempty"`    // URL of its API, if it has one
 	Problem string       `json:"problem,omitempty"` // why there is no answer
 	View    *View        `json:"view,omitempty"`    // its answer
 
-	places  []place // where others see it; one place if all have the same record of it
-	foreign string  // name of another cluster whose agent answers there
-	lost    bool    // lost in the view of all others
-	left    bool    // left in the view of all others
-	problem string  // code of its answer, if it runs but is not a member
-	skipped bool    // it was not asked
-	trusted bool    // HTTP comes from an agent that has the token
+	places  []place // addresses at which others see it; one place if all agents agree
+	foreign string  // name of another cluster whose agent answered at this URL
+	lost    bool    // considered lost by all other agents
+	left    bool    // considered left by all other agents
+	problem string  // error code of its answer, if the agent runs but is not a member
+	skipped bool    // the agent was not asked
+	trusted bool    // HTTP comes from an agent that received the token
 	asked   bool
 }
 
-// news reports whether there is anything to report about the agent. There is not if it is lost and does not
-// answer.
+// news reports whether the agent should be listed. A lost agent that does not answer is not listed.
 func (a *Agent) news() bool {
 	return a.View != nil || a.absent() || a.foreign != "" && !a.left || !a.lost
 }
 
-// absent reports whether the agent runs but is not a member, once all agents have answered. A process that
-// has left may end.
+// absent reports whether the agent runs but is not a member. An agent that has left and is shutting down is
+// not reported. Call absent only after all agents have answered.
 func (a *Agent) absent() bool {
 	return a.problem != "" && (!a.left || a.problem != clusterhttp.CodeClosed)
 }
 
-// place is an address at which some agents see a member.
+// place is an address at which at least one agent sees a member.
 type place struct {
 	at string
-	by lease.NodeID // the first of them
+	by lease.NodeID // the first of these agents
 	n  int
 }
 
-// View is what an agent says about the members.
+// View is what an agent reports about the members.
 type View struct {
-	State  string         `json:"state"`   // of its own node: a state of /v1/stats
-	Sees   []lease.NodeID `json:"sees"`    // live, itself among them
-	Lacks  []lease.NodeID `json:"lacks"`   // live for other agents, or agents that have answered
-	Lost   []string       `json:"lost"`    // with the reasons
-	InSync bool           `json:"in_sync"` // it has the same table as the agent asked first
+	State  string         `json:"state"`   // of the agent's own node, as in /v1/stats
+	Sees   []lease.NodeID `json:"sees"`    // live members, including the agent's own node
+	Lacks  []lease.NodeID `json:"lacks"`   // live in another view, or answered, but not seen by this agent
+	Lost   []string       `json:"lost"`    // lost members with the reasons
+	InSync bool           `json:"in_sync"` // the agent has the same table as the agent that was asked first
 	digest uint64
 }
 
-// Take asks the agent of s, and the agents of all members that any agent knows, including members that others
-// have lost, because such a process may run. The result begins with the agent of s, followed by the others
-// sorted by id. Take only fails if the agent of s fails. If then is not nil, it is called concurrently for
-// each other agent that has answered, and its error replaces the answer. If ctx ends, agents that were not
-// asked have a Problem that says so.
+// Take asks the agent of s, and then the agents of all members that any agent knows. This includes members
+// that other agents consider lost, because their processes can still run. The result starts with the agent of
+// s, followed by the other agents sorted by ID.
+//
+// Take returns an error only if the agent of s fails. If then is not nil, Take calls it concurrently for each
+// other agent that has answered. If then returns an error, that error replaces the answer. If ctx ends, the
+// Problem of each agent that was not asked says so.
 func Take(ctx context.Context, s *session.Session, then Then, progress func(done, of int)) ([]Agent, error) {
 	t := &taking{known: make(map[lease.NodeID]*Agent), progress: progress}
 	first := &Agent{HTTP: s.Addr, asked: true}
@@ -103,7 +104,7 @@ func Take(ctx context.Context, s *session.Session, then Then, progress func(done
 	return agents, nil
 }
 
-// Then asks an agent that has answered for something else.
+// Then makes further requests to an agent that has answered.
 type Then func(context.Context, *session.Session, lease.NodeID) error
 
 // taking is a survey in progress.
@@ -118,10 +119,10 @@ type taking struct {
 	known map[lease.NodeID]*Agent
 	next  []*Agent // agents to ask in the next round
 
-	showing sync.Mutex // the progress
+	showing sync.Mutex // held while progress is shown
 }
 
-// round asks the agents that are known but not asked yet.
+// round asks all agents that are known but have not been asked yet.
 func (t *taking) round(ctx context.Context, s *session.Session) {
 	todo := t.next
 	t.next = nil
@@ -131,7 +132,7 @@ func (t *taking) round(ctx context.Context, s *session.Session) {
 		a.asked = true
 	}
 	for i, a := range todo {
-		slots <- struct{}{} // waits no longer than ctx and an answer last
+		slots <- struct{}{} // blocks no longer than ctx and answer allow
 		if ctx.Err() != nil {
 			for _, a := range todo[i:] {
 				a.Problem, a.skipped = "not asked: out of time", true
@@ -153,7 +154,8 @@ func (t *taking) round(ctx context.Context, s *session.Session) {
 	wait.Wait()
 }
 
-// count counts an agent that was asked. A blocked terminal must not delay other agents.
+// count counts an agent that was asked, and shows the progress. If another call of count is still showing
+// progress, count returns at once, so that a blocked terminal does not delay other agents.
 func (t *taking) count() {
 	t.mu.Lock()
 	t.done++
@@ -168,7 +170,7 @@ func (t *taking) count() {
 	t.progress(done, of)
 }
 
-// ask asks an agent, and notes which others it knows.
+// ask asks an agent for its members, and records which other agents it knows.
 func (t *taking) ask(ctx context.Context, s *session.Session, a *Agent) error {
 	bound, cancel := s.Bound(ctx)
 	defer cancel()
@@ -185,7 +187,7 @@ func (t *taking) ask(ctx context.Context, s *session.Session, a *Agent) error {
 		return fmt.Errorf("the agent at %s states no id of a node: %.80q", s.Addr, m.Self)
 	case a.ID == "":
 		t.cluster = cluster
-	case cluster != t.cluster && cluster != "" && t.cluster != "": // an agent of an old release does not say
+	case cluster != t.cluster && cluster != "" && t.cluster != "": // agents of old releases do not report their cluster
 		a.foreign = short(cluster, maxWord)
 		return fmt.Errorf("the agent at %s is of cluster %.64q, and not of %.64q", s.Addr, cluster, t.cluster)
 	case a.ID != m.Self:
@@ -199,7 +201,7 @@ func (t *taking) ask(ctx context.Context, s *session.Session, a *Agent) error {
 	return t.then(ctx, s, m.Self)
 }
 
-// note adds an answer. It is trusted if its agent has the token.
+// note records the answer of an agent. trusted says that the agent received the token.
 func (t *taking) note(a *Agent, m clusterhttp.Members, trusted bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -207,13 +209,13 @@ func (t *taking) note(a *Agent, m clusterhttp.Members, trusted bool) {
 		a.ID = m.Self
 		t.known[a.ID] = a
 	}
-	for _, n := range m.Members[:min(len(m.Members), lease.MaxNodes)] { // by id
+	for _, n := range m.Members[:min(len(m.Members), lease.MaxNodes)] { // sorted by id
 		if id := t.meet(n.ID, n.HTTP, trusted, ""); id != "" {
 			a.View.Sees = append(a.View.Sees, id)
 			t.known[id].seen(n, a.ID)
 		}
 	}
-	for _, l := range m.Lost { // a node that left may also run again
+	for _, l := range m.Lost { // a node that left can run again
 		if l.Reason != lease.Departed && len(a.View.Lost) < maxLost {
 			a.View.Lost = append(a.View.Lost, fmt.Sprintf("%.*s %.*s", lease.MaxIDBytes, l.ID, maxWord, l.Reason))
 		}
@@ -221,8 +223,8 @@ func (t *taking) note(a *Agent, m clusterhttp.Members, trusted bool) {
 	}
 }
 
-// meet notes a member and, if it is lost, why. It returns the member's id, in memory that all answers share,
-// or "" if the id is invalid or there are too many members.
+// meet records a member and, if it is lost, the reason. It returns the id of the member, in memory that all
+// answers share. If the id is invalid or there are too many members, it returns "".
 func (t *taking) meet(id lease.NodeID, at string, trusted bool, lost lease.Reason) lease.NodeID {
 	a := t.known[id]
 	if a == nil {
@@ -245,15 +247,15 @@ func (t *taking) meet(id lease.NodeID, at string, trusted bool, lost lease.Reaso
 	return a.ID
 }
 
-// Limits of what a survey keeps of made-up answers.
+// These constants limit how much memory invented answers can use.
 const (
-	maxPlaces = 4   // places of a member
-	maxWord   = 64  // characters of a state, a reason, or a cluster
-	maxLost   = 256 // in the view of an agent, which names as many
+	maxPlaces = 4   // per member
+	maxWord   = 64  // characters of a state, a reason or a cluster name
+	maxLost   = 256 // lost members in the view of an agent, which reports at most as many
 )
 
-// short returns the beginning of a text that is too long. It copies, so that the whole text does not stay in
-// memory.
+// short returns at most the first most characters of text. If it shortens the text, it returns a copy, so
+// that the whole text can be freed.
 func short(text string, most int) string {
 	if len(text) <= most {
 		return text
@@ -261,7 +263,7 @@ func short(text string, most int) string {
 	return fmt.Sprintf("%.*s", most, text)
 }
 
-// seen notes where an agent sees this one.
+// seen records the address at which the agent by sees this agent.
 func (a *Agent) seen(n clusterhttp.Member, by lease.NodeID) {
 	at := short(n.Addr, lease.MaxAddrBytes)
 	if served(n.HTTP) {
@@ -286,7 +288,7 @@ func served(at string) bool {
 		at == (&url.URL{Scheme: u.Scheme, Host: u.Host}).String()
 }
 
-// reason says in a line why there is no answer.
+// reason explains in one line why an agent did not answer.
 func reason(ctx context.Context, s *session.Session, err error) string {
 	if ctx.Err() != nil {
 		return "no answer before all time was up"

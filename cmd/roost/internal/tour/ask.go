@@ -23,19 +23,19 @@ const (
 	listLimit    = 10_000
 )
 
-// view is everything that an agent says about the cluster.
+// view is what an agent reports about the cluster.
 type view struct {
 	by      lease.NodeID
 	members map[lease.NodeID]lease.State
 	digest  placement.Digest
-	owners  map[placement.Partition]lease.NodeID // by its table
+	owners  map[placement.Partition]lease.NodeID // according to its table
 	owned   []placement.Partition                // the partitions that it reports as its own
 	placed  map[string]lease.NodeID              // owners of rooms according to the hash; nil before there are rooms
-	pins    map[string]pin                       // of rooms; nil before any is pinned
-	expired map[lease.NodeID]int                 // how often leases of a node expired, according to its history
+	pins    map[string]pin                       // of rooms; nil before any room is pinned
+	expired map[lease.NodeID]int                 // expired leases of each node, according to its history
 }
 
-// pin is where a room lives, according to an agent.
+// pin is the node that a room is pinned to, according to an agent.
 type pin struct {
 	node  lease.NodeID
 	epoch uint64
@@ -48,10 +48,10 @@ func (p pin) String() string { return fmt.Sprintf("%s (epoch %d, %d people)", p.
 type answer struct {
 	by lease.NodeID
 	clusterhttp.RoomAssignment
-	again bool // the first answer was not accepted
+	again bool // an earlier answer was an error or degraded
 }
 
-// each calls f for all nodes concurrently, and returns the first error.
+// each calls f for all nodes concurrently, waits for all calls, and returns the first error.
 func each(nodes []*node, f func(i int, n *node) error) error {
 	var all errgroup.Group
 	for i, n := range nodes {
@@ -60,8 +60,8 @@ func each(nodes []*node, f func(i int, n *node) error) error {
 	return all.Wait()
 }
 
-// observe asks every live node everything. If the state of an agent changes in between, so that its answers
-// are from two tables, observe repeats that for a while.
+// observe asks every live node for its view. If an agent's state changes between two of the questions, the
+// answers can be based on two different tables, so observe asks that agent again, up to 20 times.
 func (t *tour) observe(ctx context.Context) ([]view, error) {
 	const tries = 20
 	nodes := t.live()
@@ -76,8 +76,8 @@ func (t *tour) observe(ctx context.Context) ([]view, error) {
 	return views, cmp.Or(err, context.Cause(ctx))
 }
 
-// view asks an agent everything. The view is torn if the agent's state changed in between. The questions
-// neither pin rooms nor repair pins.
+// view asks an agent for its members, table, owned partitions, history, rooms and pins. torn reports whether
+// the agent's state changed between the first and the last answer. The questions do not change any pins.
 func (n *node) view(ctx context.Context, rooms []string, pinned bool) (v view, torn bool, err error) {
 	members, err := n.client.Members(ctx)
 	table, err2 := n.client.Partitions(ctx)
@@ -120,7 +120,8 @@ func (n *node) view(ctx context.Context, rooms []string, pinned bool) (v view, t
 	return v, after.Version != members.Version, n.problem("ask "+string(n.id)+" for its members", err)
 }
 
-// list asks an agent for the pinned rooms, or for those on one node. It changes nothing.
+// list asks an agent for all pinned rooms, or only for the rooms on node of. Listing does not change any
+// pins.
 func (n *node) list(ctx context.Context, of lease.NodeID) (map[string]pin, error) {
 	var list clusterhttp.Rooms
 	err := persist(ctx, func(ctx context.Context) (err error) {
@@ -134,8 +135,8 @@ func (n *node) list(ctx context.Context, of lease.NodeID) (map[string]pin, error
 	return pins, n.problem(fmt.Sprintf("ask %s for the rooms that are pinned", n.id), err)
 }
 
-// visit asks every live agent for every room, all agents concurrently, like people who connect to any of
-// them. After that, each room is hosted by the agent of its node.
+// visit asks every live agent for every room, all agents concurrently, as if people had connected to each of
+// them. After visit returns, each room is hosted by the node that it is pinned to.
 func (t *tour) visit(ctx context.Context, parties []party) ([]answer, error) {
 	nodes := t.live()
 	answers := make([]answer, len(nodes)*len(parties))
@@ -150,8 +151,8 @@ func (t *tour) visit(ctx context.Context, parties []party) ([]answer, error) {
 	return answers, err
 }
 
-// resolve asks an agent for a room. It repeats the question after a degraded answer, for example from an
-// agent with a slow store.
+// resolve asks an agent where people of a room should go. If the answer is degraded, for example because the
+// store is slow, resolve asks again.
 func (t *tour) resolve(ctx context.Context, n *node, p party) (answer, error) {
 	a, tries := answer{by: n.id}, 0
 	err := persist(ctx, func(ctx context.Context) (err error) {
@@ -167,8 +168,8 @@ func (t *tour) resolve(ctx context.Context, n *node, p party) (answer, error) {
 	return a, n.problem(fmt.Sprintf("ask %s for %s", n.id, p.room), err)
 }
 
-// persist repeats a call while its error is temporary. When the time is up, it returns the
-// last of these errors.
+// persist repeats a call while it fails with a temporary error, for at most persistTime. After that, it
+// returns the last temporary error.
 func persist(ctx context.Context, call func(context.Context) error) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, persistTime, fmt.Errorf("gave up after %v", persistTime))
 	defer cancel()
@@ -185,8 +186,8 @@ func persist(ctx context.Context, call func(context.Context) error) error {
 	}
 }
 
-// loaded waits until every agent knows the load of the rooms on every node. If that takes too long, the
-// problem says why.
+// loaded waits until every agent knows the load of the rooms on every node. If that takes longer than
+// loadTime, problem names the first agent that is wrong.
 func (t *tour) loaded(ctx context.Context, since time.Time, pins map[string]pin) (took time.Duration, problem string, err error) {
 	problem = "no agent was asked"
 	took, err = t.pollFor(ctx, loadTime, since, func(ctx context.Context) (string, error) {
@@ -210,7 +211,7 @@ func (t *tour) loaded(ctx context.Context, since time.Time, pins map[string]pin)
 			}
 			differ(&f, "streams of", "by its rooms", streamsOf(pins), says(n.id), heard)
 		}
-		if ctx.Err() != nil { // this is why the agents are silent
+		if ctx.Err() != nil { // the agents did not answer because ctx has ended
 			return "", nil
 		}
 		if problem = f.result("").problem; problem != "" {
@@ -221,7 +222,7 @@ func (t *tour) loaded(ctx context.Context, since time.Time, pins map[string]pin)
 	return took, problem, err
 }
 
-// failedOver waits until no pin names a node that is gone.
+// failedOver waits until no room is pinned to the node that is gone.
 func (t *tour) failedOver(ctx context.Context, since time.Time, gone lease.NodeID) (time.Duration, error) {
 	return t.pollFor(ctx, failoverTime, since, func(ctx context.Context) (string, error) {
 		left, err := t.live()[0].list(ctx, gone)
@@ -232,8 +233,8 @@ func (t *tour) failedOver(ctx context.Context, since time.Time, gone lease.NodeI
 	})
 }
 
-// release ends the rooms that are pinned in the user's own Redis, so that nothing of the demo stays there.
-// Keys that it does not reach expire by themselves.
+// release ends the rooms that are pinned in the user's own Redis, so that the demo leaves no keys there. If a
+// room cannot be released, its keys expire.
 func (t *tour) release(ctx context.Context) {
 	live := slices.DeleteFunc(t.live(), func(n *node) bool { return n.Ended() })
 	if t.o.Redis == "" || len(t.parties) == 0 || len(live) == 0 {
@@ -247,7 +248,7 @@ func (t *tour) release(ctx context.Context) {
 	}
 	_ = each(live, func(_ int, n *node) error {
 		for room, p := range pins {
-			if p.node == n.id && ctx.Err() == nil { // at its host, which loses it
+			if p.node == n.id && ctx.Err() == nil { // only the host of a room can release it
 				_ = n.client.ReleaseRoom(ctx, room)
 			}
 		}

@@ -12,7 +12,7 @@ import (
 	"github.com/roost-cluster/roost/placement"
 )
 
-// check is an invariant, and whether it held.
+// check is an invariant and, if it was violated, an example.
 type check struct {
 	what    string
 	problem string // the contradiction; empty if it held
@@ -20,7 +20,7 @@ type check struct {
 
 func (c check) held() bool { return c.problem == "" }
 
-// problems collects contradictions. One example is enough to print.
+// problems collects contradictions. Only the first one is printed.
 type problems []string
 
 func (f *problems) add(format string, args ...any) { *f = append(*f, fmt.Sprintf(format, args...)) }
@@ -36,17 +36,17 @@ func (f *problems) result(what string, args ...any) check {
 	return c
 }
 
-// difference is a key with different values in two maps. The zero value means that a map does not have the
-// key.
+// difference is a key whose values in two maps differ. A zero value means that the key is missing from that
+// map.
 type difference[K, V comparable] struct {
 	key     K
 	was, is V
 }
 
-// move is a partition that changed its owner.
+// move is a partition whose owner changed.
 type move = difference[placement.Partition, lease.NodeID]
 
-// diff returns the differences of two maps by key.
+// diff returns the keys whose values in two maps differ, in order.
 func diff[K cmp.Ordered, V comparable](was, is map[K]V) (changes []difference[K, V]) {
 	all := slices.AppendSeq(slices.Collect(maps.Keys(was)), maps.Keys(is))
 	slices.Sort(all)
@@ -58,8 +58,8 @@ func diff[K cmp.Ordered, V comparable](was, is map[K]V) (changes []difference[K,
 	return changes
 }
 
-// differ adds each difference between what two sources say: "partition 7: node-1 says node-2, node-3 says
-// none".
+// differ adds a problem for each difference between two sources, such as "partition 7: node-1 says node-2,
+// node-3 says none".
 func differ[K cmp.Ordered, V comparable](f *problems, what, says string, was map[K]V, othersSay string, is map[K]V) {
 	for _, d := range diff(was, is) {
 		f.add("%s %v: %s %s, %s %s", what, d.key, says, orNone(d.was), othersSay, orNone(d.is))
@@ -76,7 +76,7 @@ func orNone[V comparable](v V) string {
 
 func says(by lease.NodeID) string { return string(by) + " says" }
 
-// sameTable checks that all agents agree on every owner and on who is a member.
+// sameTable checks that all agents agree on the owner of every partition and on the members.
 func sameTable(views []view) check {
 	var f problems
 	first := views[0]
@@ -93,8 +93,8 @@ func sameTable(views []view) check {
 	return f.result("all %d agents hold the same table, %.8s…", len(views), first.digest.String())
 }
 
-// oneOwner checks that the partitions that the agents report as their own are each partition exactly once, as
-// in the table.
+// oneOwner checks that each partition is owned by exactly one agent, as reported by that agent, and that this
+// agent is also the owner in the table.
 func oneOwner(views []view) check {
 	var f problems
 	claimed := make(map[placement.Partition]lease.NodeID)
@@ -130,7 +130,7 @@ func sameRooms(rooms []string, views []view) check {
 	return f.result("%s rooms resolve alike from all %d agents", count(len(rooms)), len(views))
 }
 
-// strays returns the moves that may does not allow.
+// strays reports the moves for which may returns false.
 func strays(moves []move, may func(move) bool) (f problems) {
 	for _, m := range moves {
 		if !may(m) {
@@ -146,7 +146,7 @@ func onlyTo(joiner lease.NodeID, moves []move) check {
 	return f.result("only partitions that %s now owns moved", joiner)
 }
 
-// onlyFrom checks that exactly the partitions of the leaver moved.
+// onlyFrom checks that all partitions of the leaver moved, and no others.
 func onlyFrom(leaver lease.NodeID, o outcome) check {
 	f := strays(o.moves, func(m move) bool { return m.was == leaver })
 	if n := tally(o.is.owners, leaver); n > 0 {
@@ -160,8 +160,8 @@ func nothingMoved(moves []move) check {
 	return f.result("no partition moved")
 }
 
-// fairShare checks that about one in n of the partitions moved. Owners are practically random, so the share
-// may be off by some standard deviations.
+// fairShare checks that about one in n partitions moved. Because owners are practically random, the check
+// tolerates five standard deviations.
 func fairShare(moves []move, partitions, n int) check {
 	var f problems
 	p := 1 / float64(n)
@@ -172,8 +172,8 @@ func fairShare(moves []move, partitions, n int) check {
 	return f.result("the share that moved is near the expected %s", percent(1, n))
 }
 
-// spread checks that the partitions of the leaver moved to the others in about equal parts, so that no
-// survivor gets the whole load of a dead node.
+// spread checks that each heir received about the same number of partitions, so that no survivor takes over
+// the whole load of a dead node.
 func spread(moves []move, heirs []lease.NodeID) check {
 	var f problems
 	got := make(map[lease.NodeID]int)
@@ -210,7 +210,7 @@ func idles(node lease.NodeID, views []view) check {
 	return f.result("%s stays a member, draining, and owns nothing", node)
 }
 
-// noneExpired checks that for no agent the lease of the node has expired since its earlier view.
+// noneExpired checks that no agent has recorded an expired lease of the node since the agent's earlier view.
 func noneExpired(node lease.NodeID, earlier, views []view) check {
 	was := make(map[lease.NodeID]int)
 	for _, v := range earlier {
@@ -225,7 +225,7 @@ func noneExpired(node lease.NodeID, earlier, views []view) check {
 	return f.result("no node waited for a lease to expire")
 }
 
-// samePins checks that all agents list the same pins: exactly one for each room with people in it.
+// samePins checks that all agents list the same pins: exactly one for each room that has people in it.
 func samePins(parties []party, views []view) check {
 	var f problems
 	people := make(map[string]int)
@@ -244,7 +244,7 @@ func samePins(parties []party, views []view) check {
 	return f.result("all %d agents list the same %s pins, one for each room", len(views), count(len(parties)))
 }
 
-// noOrphans checks that every pin names a node that is a member in each agent's view.
+// noOrphans checks that every pin in an agent's view names a member in that view.
 func noOrphans(views []view) check {
 	var f problems
 	for _, v := range views {
@@ -266,7 +266,7 @@ func homesOf(pins map[string]pin) map[string]lease.NodeID {
 	return homes
 }
 
-// oneHome checks that every agent sends people to the node that their room is pinned to.
+// oneHome checks that every agent sends people to the node that the room is pinned to.
 func oneHome(pins map[string]pin, answers []answer) check {
 	var f problems
 	sent := make(map[lease.NodeID]map[string]lease.NodeID) // by agent and room
@@ -285,7 +285,7 @@ func oneHome(pins map[string]pin, answers []answer) check {
 	return f.result("%s pinned rooms resolve to their pins from all %d agents", count(len(pins)), len(sent))
 }
 
-// oneHost checks that only the agent of the node that a room is pinned to hosts it.
+// oneHost checks that each room is hosted only by the agent of the node that the room is pinned to.
 func oneHost(pins map[string]pin, answers []answer) check {
 	var f problems
 	hosts := make(map[string]lease.NodeID)
@@ -301,7 +301,8 @@ func oneHost(pins map[string]pin, answers []answer) check {
 	return f.result("each is hosted by the node that it is pinned to, and by no other")
 }
 
-// alike finds people of a room who are sent to another node than the first of them, or to none.
+// alike reports the answers that send people of a room to a different node than the first answer does, or to
+// no node.
 func alike(answers []answer) (f problems) {
 	first := answers[0]
 	for _, a := range answers {
@@ -325,8 +326,9 @@ func oneAnswer(answers []answer) check {
 	return f.result("all %d people are sent to one node, by all %d agents", len(answers), len(agents))
 }
 
-// overridden checks that the hash did not decide, because the first question pinned the room to a node other
-// than its owner according to the hash. A repeated question may find that pin.
+// overridden checks that the first question pinned the room to a node other than the owner that the hash
+// chose. Only the first answer can be an override. If the first question was repeated, its answer can instead
+// be the pin that an earlier attempt created.
 func overridden(owner lease.NodeID, answers []answer) check {
 	var f problems
 	for i, a := range answers {
@@ -343,8 +345,8 @@ func overridden(owner lease.NodeID, answers []answer) check {
 	return f.result("it is not %s, the owner by the hash: that one has no headroom", orNone(owner))
 }
 
-// restarted checks that a room that ended on a node which takes no new rooms starts on another node, the same
-// for all agents.
+// restarted checks that a room that ended on a draining node starts on another node, and that all agents name
+// the same node.
 func restarted(drained lease.NodeID, answers []answer) check {
 	f := alike(answers)
 	for _, a := range answers {
@@ -355,8 +357,8 @@ func restarted(drained lease.NodeID, answers []answer) check {
 	return f.result("a room that ends on %s starts again elsewhere", drained)
 }
 
-// pinsStay checks that no earlier room got another pin, not even to the same node, because a new epoch means
-// that the node was fenced or has restarted.
+// pinsStay checks that no pin of an earlier room changed. A new epoch on the same node also fails the check,
+// because it means that the node was fenced or restarted.
 func pinsStay(before, after map[string]pin) check {
 	var f problems
 	for _, d := range movedPins(before, after) {
@@ -365,12 +367,13 @@ func pinsStay(before, after map[string]pin) check {
 	return f.result("no pinned room moved")
 }
 
-// movedPins returns the rooms that had a pin before, and have another pin or none after.
+// movedPins returns the rooms that had a pin before and now have a different pin or none.
 func movedPins(before, after map[string]pin) []difference[string, pin] {
 	return slices.DeleteFunc(diff(before, after), func(d difference[string, pin]) bool { return d.was == pin{} })
 }
 
-// onlyPinsOf checks that exactly the rooms of the node that is gone have new pins, with greater epochs.
+// onlyPinsOf checks that all rooms of the node that is gone, and no other rooms, were repinned with greater
+// epochs.
 func onlyPinsOf(gone lease.NodeID, before, after map[string]pin) check {
 	var f problems
 	for _, d := range movedPins(before, after) {

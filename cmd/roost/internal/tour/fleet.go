@@ -19,23 +19,23 @@ import (
 const (
 	pollEvery = 50 * time.Millisecond
 	stepTime  = 2 * time.Minute
-	callTime  = 5 * time.Second  // for one call of the API
-	stopTime  = 20 * time.Second // for rooms to be released, and for an agent to leave and end
-	hurryTime = 3 * time.Second  // the same after Ctrl-C
+	callTime  = 5 * time.Second  // for one API call
+	stopTime  = 20 * time.Second // for rooms to be released, and for an agent to leave and exit
+	hurryTime = 3 * time.Second  // as stopTime, but after Ctrl-C
 )
 
 // node is an agent of the tour.
 type node struct {
 	*agentproc.Process
-	agentproc.Addrs // once it runs
+	agentproc.Addrs // set once the agent runs
 	id              lease.NodeID
-	client          *clusterhttp.Client // nil until it runs
+	client          *clusterhttp.Client // nil until the agent runs
 	state           lease.State         // as all members should see it
-	paused          bool                // its process is stopped
-	note            string              // on what happened to it
+	paused          bool                // the process is stopped by SIGSTOP
+	note            string              // what happened to the node
 }
 
-// agentError is a failure that an agent's log may explain.
+// agentError is a failure that the agent's log may explain.
 type agentError struct {
 	error
 	node *node
@@ -43,7 +43,7 @@ type agentError struct {
 
 func (e *agentError) Unwrap() error { return e.error }
 
-// problem adds the agent to err. It returns nil if err is nil.
+// problem wraps err in an agentError that names the agent. It returns nil if err is nil.
 func (n *node) problem(what string, err error) error {
 	if err == nil {
 		return nil
@@ -51,14 +51,14 @@ func (n *node) problem(what string, err error) error {
 	return &agentError{fmt.Errorf("tour: %s: %w", what, err), n}
 }
 
-// spawn starts one more agent. stop ends it.
+// spawn starts another agent, which runs until stop is called.
 func (t *tour) spawn(args ...string) (*node, error) {
 	id := t.nextID()
 	cmd := agentproc.Command(t.exe, string(id), append([]string{
 		"--cluster", t.cluster, "--bind", "127.0.0.1:0", "--http", "127.0.0.1:0",
 		"--capacity", strconv.Itoa(capacity), "--report-load",
 	}, args...)...)
-	cmd.Env = append(cmd.Env, "ROOST_REDIS="+t.redis) // all users of this machine can read the arguments
+	cmd.Env = append(cmd.Env, "ROOST_REDIS="+t.redis) // not an argument, because every user of this machine can read those
 	p, err := agentproc.Start(cmd, &agentproc.Log{Tail: 20})
 	if err != nil {
 		return nil, fmt.Errorf("tour: start %s: %w", id, err)
@@ -82,7 +82,7 @@ func (n *node) reach(at agentproc.Addrs, t *tour) {
 	n.client = &clusterhttp.Client{Base: at.HTTP, HTTP: t.web}
 }
 
-// live returns the nodes that should be members, in the order of their start.
+// live returns the nodes that should be members, oldest first.
 func (t *tour) live() []*node {
 	return slices.DeleteFunc(slices.Clone(t.nodes), func(n *node) bool { return n.state == lease.Left })
 }
@@ -98,8 +98,8 @@ func (t *tour) owners() (ids []lease.NodeID) {
 	return ids
 }
 
-// pick returns a node for the next event: an active node with pinned rooms, but not the first node, via which
-// others join.
+// pick returns a random node for the next event: if possible, an active node with pinned rooms. It never
+// returns the first node, because other nodes join through it.
 func (t *tour) pick() *node {
 	streams := streamsOf(t.seen[0].pins)
 	active := slices.DeleteFunc(t.live()[1:], func(n *node) bool { return n.state != lease.Active })
@@ -110,7 +110,7 @@ func (t *tour) pick() *node {
 	return active[t.rng.IntN(len(active))]
 }
 
-// missing returns an error if a process ended that should run.
+// missing returns an error if the process of a live node has ended.
 func (t *tour) missing() error {
 	for _, n := range t.live() {
 		if n.Ended() {
@@ -120,16 +120,16 @@ func (t *tour) missing() error {
 	return nil
 }
 
-// poll calls look until there is nothing to wait for, and returns the time since the given moment. look
-// returns the progress to show, or "" when it is done. poll fails when ctx ends, or when a process ends that
-// should run.
+// poll calls look until it returns "", and returns the time since the given moment. look returns the progress
+// to show, or "" when there is nothing left to wait for. poll fails when ctx ends or when the process of a
+// live node ends.
 func (t *tour) poll(ctx context.Context, since time.Time, look func() (progress string, err error)) (time.Duration, error) {
 	defer t.out.waited()
 	for {
 		progress, err := look()
 		took := time.Since(since)
 		switch {
-		case ctx.Err() != nil: // what look saw was cut short
+		case ctx.Err() != nil: // look was interrupted
 			return took, context.Cause(ctx)
 		case err != nil || progress == "":
 			return took, err
@@ -142,7 +142,8 @@ func (t *tour) poll(ctx context.Context, since time.Time, look func() (progress 
 	}
 }
 
-// pollFor is poll for a limited time. After that, a check finds out what is wrong.
+// pollFor is like poll, but returns no error after the time limit. The checks that follow find out what is
+// wrong.
 func (t *tour) pollFor(
 	ctx context.Context, limit time.Duration, since time.Time, look func(context.Context) (progress string, err error),
 ) (time.Duration, error) {
@@ -162,15 +163,16 @@ func pause(ctx context.Context) {
 	}
 }
 
-// agreed waits until every live agent sees exactly the live nodes and has the table in which exactly the
-// nodes that should own partitions do. verb says what some of the agents have done so far.
+// agreed waits until every live agent sees exactly the live nodes as members, and until their common table
+// assigns partitions to exactly the nodes that should own some. verb describes what the agents that agree
+// have done, for the progress line.
 func (t *tour) agreed(ctx context.Context, since time.Time, verb string) (time.Duration, error) {
 	nodes := t.live()
 	first := &session.Session{Client: nodes[0].client, Addr: nodes[0].HTTP, Timeout: callTime}
 	behind, why := nodes[0], "no agent was asked"
 	took, err := t.poll(ctx, since, func() (string, error) {
-		// Ask for the table of one agent first, and then who has the same. The other way round, that agent
-		// could get its new table in between.
+		// Read the table of the first agent before asking who has the same table. In the opposite order, the
+		// first agent could replace its table between the two requests.
 		calling, cancel := first.Bound(ctx)
 		table, err := first.Partitions(calling)
 		cancel()
@@ -178,7 +180,7 @@ func (t *tour) agreed(ctx context.Context, since time.Time, verb string) (time.D
 		agents, err2 := survey.Take(ctx, first, nil, nil)
 		agreed := 0
 		switch err := cmp.Or(err, err2); {
-		case ctx.Err() != nil: // nobody is behind because of that
+		case ctx.Err() != nil: // the requests failed because ctx ended, not because an agent is behind
 			return "", nil
 		case err != nil:
 			behind, why = nodes[0], fmt.Sprintf("%s: %v", nodes[0].id, err)
@@ -201,7 +203,8 @@ func (t *tour) agreed(ctx context.Context, since time.Time, verb string) (time.D
 	return took, behind.problem("the agents do not agree: "+why, err)
 }
 
-// lacks returns why an agent does not agree with the others yet, according to the answers of all, or "".
+// lacks returns why an agent does not agree with the others yet, or "" if it agrees. agents has the answers
+// of all agents.
 func (t *tour) lacks(n *node, agents []survey.Agent) string {
 	i := slices.IndexFunc(agents, func(a survey.Agent) bool { return a.ID == n.id })
 	if i < 0 || agents[i].View == nil {
@@ -222,7 +225,8 @@ func (t *tour) lacks(n *node, agents []survey.Agent) string {
 	return ""
 }
 
-// exits checks that the process of a node ends without an error after it was asked to leave.
+// exits checks that the process of a node exits without an error after the node was asked to leave. asked is
+// the error of that request.
 func (n *node) exits(ctx context.Context, asked error) check {
 	c := check{what: fmt.Sprintf("the process of %s ended by itself, without an error", n.id)}
 	limit, cancel := context.WithTimeoutCause(ctx, stopTime, fmt.Errorf("it still runs after %v", stopTime))
@@ -239,8 +243,8 @@ func (n *node) exits(ctx context.Context, asked error) check {
 	return c
 }
 
-// stop ends all running agents. After Ctrl-C it waits less, because a node that has just crashed can delay
-// the leave message of the others.
+// stop ends all running agents. After Ctrl-C, it kills them sooner, because after a crash of another node an
+// agent can take longer to send its leave message.
 func (t *tour) stop(ctx context.Context) {
 	var running []*agentproc.Process
 	for _, n := range t.nodes {
@@ -248,7 +252,7 @@ func (t *tour) stop(ctx context.Context) {
 			running = append(running, n.Process)
 		}
 	}
-	if !t.o.Once || ctx.Err() != nil { // otherwise the verdict is the last line
+	if !t.o.Once || ctx.Err() != nil { // else the verdict is the last line
 		t.out.line("Stopping.")
 	}
 	t.release(ctx)
@@ -262,7 +266,7 @@ func (t *tour) stop(ctx context.Context) {
 	}
 }
 
-// grace returns a context that ends after stopTime, and soon after ctx.
+// grace returns a context that ends after stopTime, or hurryTime after ctx ends.
 func grace(ctx context.Context) (context.Context, context.CancelFunc) {
 	limit, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTime)
 	context.AfterFunc(ctx, func() { time.AfterFunc(hurryTime, cancel) })

@@ -22,8 +22,8 @@ import (
 	"github.com/roost-cluster/roost/lease"
 )
 
-// front serves the dashboard with buttons, and behind it the API of one of the agents.
-// When that agent is killed or paused, another one answers.
+// front serves the dashboard with its buttons, and forwards API requests to one of the agents. When that
+// agent is killed or paused, front switches to another agent.
 //
 //	GET  /demo                   the running nodes, see stage
 //	POST /demo/add               start one more
@@ -40,8 +40,8 @@ type front struct {
 	obey   atomic.Pointer[func(action string, id lease.NodeID) (stage, *clusterhttp.Problem)] // nil until the tour has ended
 }
 
-// target is the agent that answers. Requests to it end with ctx, because a paused agent would never answer
-// them.
+// target is the agent that receives forwarded requests. Requests to it are canceled with ctx, because a
+// paused agent would never answer them.
 type target struct {
 	*node
 	ctx  context.Context
@@ -83,7 +83,7 @@ func (f *front) close() {
 	<-f.ended
 }
 
-// aim selects the node that answers from now on. Nil means none.
+// aim selects the node that receives requests from now on. If n is nil, requests fail.
 func (f *front) aim(n *node) {
 	old := f.target.Load()
 	if old != nil && old.node == n {
@@ -100,7 +100,8 @@ func (f *front) aim(n *node) {
 	}
 }
 
-// forward passes the request to the agent. It keeps Host and Origin, so that the agent can check them.
+// forward passes the request to the agent. It keeps the Host and Origin headers, so that the agent can check
+// them.
 func (f *front) forward(w http.ResponseWriter, r *http.Request) {
 	at := f.target.Load()
 	if at == nil {
@@ -124,7 +125,8 @@ func noAgent(w http.ResponseWriter) {
 	refuse(w, http.StatusServiceUnavailable, clusterhttp.CodeNotReady, "no agent answers at the moment")
 }
 
-// press makes the tour carry out an action. Without an action, it shows the nodes.
+// press tells the tour to carry out an action and responds with the nodes. If there is no action, it only
+// responds with the nodes.
 func (f *front) press(w http.ResponseWriter, r *http.Request) {
 	action, id := r.PathValue("action"), lease.NodeID("")
 	if action != "" {
@@ -150,8 +152,9 @@ func (f *front) press(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// readID reads the body. A page of another origin cannot send this content type without a preflight, and a
-// page with a name that resolves to this machine is recognized by the Host.
+// readID reads the id of a node from the JSON body. A page from another origin cannot send this content type
+// without a preflight request. A page whose host name resolves to this machine is recognized by its Host
+// header.
 func readID(w http.ResponseWriter, r *http.Request) (lease.NodeID, error) {
 	if t, _, err := mime.ParseMediaType(r.Header.Get("Content-Type")); err != nil || t != "application/json" {
 		return "", errors.New("the body must be JSON, with Content-Type: application/json")

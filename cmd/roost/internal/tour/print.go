@@ -13,13 +13,13 @@ import (
 	"github.com/roost-cluster/roost/lease"
 )
 
-// printer writes for people.
+// printer writes the tour's output for a terminal or a file.
 type printer struct {
 	w       io.Writer
 	err     error // first error of w
 	term    term.Terminal
-	waiting bool          // there is a changing line on the screen
-	shown   time.Duration // up to where plain lines have shown this wait
+	waiting bool          // a line that changes is on the screen
+	shown   time.Duration // the last time in the current wait at which a plain line was printed
 }
 
 func newPrinter(w io.Writer) *printer { return &printer{w: w, term: term.Of(w, os.Getenv)} }
@@ -28,14 +28,13 @@ func (p *printer) paint(tone term.Tone, text string) string {
 	return term.Line{{Text: text, Tone: tone}}.In(p.term.Colours && text != "")
 }
 
-// Write keeps the first error for the verdict.
+// Write records the first error, which the verdict returns.
 func (p *printer) Write(b []byte) (int, error) {
 	n, err := p.w.Write(b)
 	p.err = cmp.Or(p.err, err)
 	return n, err
 }
 
-// line prints a line.
 func (p *printer) line(format string, args ...any) {
 	p.settle()
 	_, _ = io.WriteString(p, strings.TrimRight(fmt.Sprintf(format, args...), " ")+"\n")
@@ -63,8 +62,8 @@ func (p *printer) check(c check) {
 	p.line("           %s", p.paint(term.Bad, c.problem))
 }
 
-// wait shows the progress of a wait: on a single changing line, or, if lines cannot change, on a new line
-// every two seconds.
+// wait shows the progress of a wait on a single line that changes. If the terminal cannot change lines, wait
+// prints a new line every two seconds.
 func (p *printer) wait(text string, waited time.Duration) {
 	if p.term.Moves {
 		p.term.Replace(p, term.Line{{Text: fmt.Sprintf("   %4.1f s  %s", waited.Seconds(), text), Tone: term.Faint}})
@@ -87,7 +86,7 @@ func (p *printer) waited() {
 	p.shown = 0
 }
 
-// settle removes the changing line.
+// settle removes the line that changes.
 func (p *printer) settle() {
 	if p.waiting {
 		p.term.Replace(p, nil)
@@ -95,10 +94,10 @@ func (p *printer) settle() {
 	}
 }
 
-const barWidth = 20 // for the node that owns most
+const barWidth = 20 // of the node that owns most
 
-// holdings prints how much each node has, and the difference from before. It prints the note of a node only
-// once.
+// holdings prints how many partitions, rooms and streams each node has, and how the numbers changed. A node's
+// note is printed only once.
 func (t *tour) holdings(before view) {
 	now, placedWas, placedIs := t.seen[0], before.placed, t.seen[0].placed
 	head, withRooms, withStreams := "partitions", len(t.rooms) > 0, len(t.parties) > 0
@@ -131,7 +130,7 @@ func (t *tour) holdings(before view) {
 	t.out.line("")
 }
 
-// tally counts what a node has.
+// tally counts the keys that the node owns.
 func tally[K comparable](owners map[K]lease.NodeID, id lease.NodeID) (n int) {
 	for _, owner := range owners {
 		if owner == id {
@@ -141,7 +140,7 @@ func tally[K comparable](owners map[K]lease.NodeID, id lease.NodeID) (n int) {
 	return n
 }
 
-// facts prints the numbers of a change, and returns them for the summary.
+// facts prints the numbers of a change and returns them for the summary.
 func (t *tour) facts(c change, o outcome) row {
 	r := row{
 		what: c.what, moved: len(o.moves), of: len(o.is.owners), expected: "none", agreed: o.took,
@@ -174,7 +173,7 @@ func (t *tour) facts(c change, o outcome) row {
 	return r
 }
 
-// askedAgain shows how many questions were repeated.
+// askedAgain prints how many questions were repeated.
 func (t *tour) askedAgain() {
 	if n := t.again.Swap(0); n > 0 {
 		t.out.fact("asked again", fmt.Sprintf("%s times", count(int(n))), "the store was slow, and an agent said that it could only guess")
@@ -207,7 +206,7 @@ func (p *printer) summary(rows []row) {
 	}
 }
 
-// count formats 1024 as 1,024.
+// count formats a number with separators: 1024 becomes 1,024.
 func count(n int) string {
 	s := fmt.Sprint(n)
 	for i := len(s) - 3; i > 0 && n > 0; i -= 3 {
@@ -227,6 +226,6 @@ func percent(part, whole int) string {
 	return fmt.Sprintf("%.1f %%", 100*float64(part)/float64(max(1, whole)))
 }
 
-// seconds writes a measured duration, whole a configured one.
+// seconds formats a measured duration. Use whole for configured durations.
 func seconds(d time.Duration) string { return fmt.Sprintf("%.1f s", d.Seconds()) }
 func whole(d time.Duration) string   { return fmt.Sprintf("%g s", d.Seconds()) }

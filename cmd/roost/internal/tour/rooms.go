@@ -6,8 +6,8 @@ import (
 	"github.com/roost-cluster/roost/placement"
 )
 
-// With these sizes, one node has no headroom for the big room, and every other node has some, even if an
-// agent counts rooms twice that it has just claimed: as reserved, and in the load that their node reports.
+// With these sizes, one node has no headroom for the big room, and every other node has enough. This is true
+// even while an agent counts newly claimed rooms twice: as reserved, and in the load that their node reports.
 const (
 	roomCount    = 1000
 	capacity     = 5000 // streams that a node can carry
@@ -38,8 +38,8 @@ func streamsOf(pins map[string]pin) map[lease.NodeID]int {
 	return streams
 }
 
-// invite chooses the rooms that people are in. Some larger rooms fill the node to which
-// the hash gives the big room.
+// invite chooses the rooms that people join. The larger ones fill the node that the hash chooses for the big
+// room.
 func (t *tour) invite() {
 	owner := t.hashed(bigRoom)
 	some := min(mostRooms, roomsPerNode*t.o.Nodes)
@@ -56,7 +56,7 @@ func (t *tour) invite() {
 	}
 }
 
-// hashed returns the owner of a room according to the hash.
+// hashed returns the owner that the hash chooses for a room.
 func (t *tour) hashed(room string) lease.NodeID {
 	table := t.seen[0].owners
 	return table[placement.Of(room, len(table))]

@@ -15,25 +15,25 @@ import (
 	"github.com/roost-cluster/roost/lease"
 )
 
-// mostNodes is how many nodes the demo runs at most.
+// mostNodes is the maximum number of nodes that the demo runs.
 const mostNodes = 20
 
 // stage is the response to GET /demo.
 type stage struct {
-	Touring bool     `json:"touring"` // the tour has not ended, and accepts no actions yet
+	Touring bool     `json:"touring"` // the tour has not ended, so no actions are accepted yet
 	Most    int      `json:"most"`    // maximum number of nodes
 	Nodes   []staged `json:"nodes"`
 }
 
-// staged is a node. State is the state of its process: starting, running or paused. The list of members says
-// whether it drains.
+// staged is a node. State is the state of its process: starting, running or paused. Whether the node drains
+// is in the list of members, not here.
 type staged struct {
 	ID    lease.NodeID `json:"id"`
 	State string       `json:"state"`
 }
 
-// stay keeps the cluster running until ctx ends, carries out the actions of the dashboard's buttons, and
-// prints which agents start and end.
+// stay keeps the cluster running until ctx ends. Meanwhile it carries out the actions of the dashboard's
+// buttons, and prints a line when an agent joins or ends.
 func (t *tour) stay(ctx context.Context) {
 	t.suggestNext()
 	var mu sync.Mutex // guards the nodes from here on
@@ -69,7 +69,7 @@ func (t *tour) stay(ctx context.Context) {
 			if problem = t.obey(ctx, action, id); problem == nil {
 				s = t.stage()
 			}
-			for _, n := range t.nodes[known:] { // it was added
+			for _, n := range t.nodes[known:] { // the action added this node
 				go follow(n)
 			}
 		})
@@ -83,7 +83,7 @@ func (t *tour) stay(ctx context.Context) {
 	mu.Lock()
 	defer mu.Unlock()
 	for _, n := range t.live() {
-		if n.paused { // a paused agent could not leave
+		if n.paused { // a paused agent cannot leave
 			_ = n.Resume()
 		}
 	}
@@ -114,7 +114,7 @@ func (t *tour) stage() stage {
 	return s
 }
 
-// obey carries out an action of a button.
+// obey carries out the action of a button.
 func (t *tour) obey(ctx context.Context, action string, id lease.NodeID) *clusterhttp.Problem {
 	refuse := func(status int, code, format string, args ...any) *clusterhttp.Problem {
 		return &clusterhttp.Problem{Status: status, Code: code, Message: fmt.Sprintf(format, args...)}
@@ -122,7 +122,7 @@ func (t *tour) obey(ctx context.Context, action string, id lease.NodeID) *cluste
 	live, seed := t.live(), t.running()
 	i := slices.IndexFunc(live, func(n *node) bool { return n.id == id })
 	switch {
-	case action == "": // only show the nodes
+	case action == "": // the request only asks for the nodes
 	case action == "add" && len(live) >= mostNodes:
 		return refuse(http.StatusConflict, clusterhttp.CodeBadRequest, "the demo runs at most %d nodes: kill one first", mostNodes)
 	case action == "add" && seed == nil:
@@ -141,9 +141,8 @@ func (t *tour) obey(ctx context.Context, action string, id lease.NodeID) *cluste
 	return nil
 }
 
-// act changes a node.
 func (t *tour) act(ctx context.Context, n *node, action string) (err error) {
-	ctx, cancel := context.WithTimeout(ctx, time.Second) // if it takes longer, the page shows it
+	ctx, cancel := context.WithTimeout(ctx, time.Second) // the page shows the effect of slower actions
 	defer cancel()
 	switch {
 	case action == "kill":
@@ -172,11 +171,11 @@ func (t *tour) act(ctx context.Context, n *node, action string) (err error) {
 	return err
 }
 
-// suggestNext says what to try after the tour.
+// suggestNext prints what to try after the tour.
 func (t *tour) suggestNext() {
 	live := t.live()
 	last := live[len(live)-1]
-	roost := cmp.Or(t.o.Exe, os.Args[0]) // as it was typed
+	roost := cmp.Or(t.o.Exe, os.Args[0]) // as the user typed it
 	t.out.line("")
 	t.out.line("The %d agents stay up until Ctrl-C. Add, kill, pause and drain nodes at", len(live))
 	t.out.line("")

@@ -12,8 +12,8 @@ import (
 )
 
 const (
-	storeTime = 10 * time.Second // for the first answer from the store
-	staleTime = 3 * time.Second  // for an agent to read a pin again, which it does after 1 s
+	storeTime = 10 * time.Second // for the first answer of the store
+	staleTime = 3 * time.Second  // for an agent to read a changed pin, which it does after 1 s
 )
 
 func (t *tour) steps() []func(context.Context) error {
@@ -68,7 +68,7 @@ func (t *tour) first(ctx context.Context) (*node, error) {
 	if t.front != nil {
 		t.front.aim(seed)
 	}
-	// Agents can run without a store, but the tour cannot.
+	// Agents can run without a store, but the tour cannot, so stop early if the store does not answer.
 	ctx, cancel := context.WithTimeoutCause(ctx, storeTime, fmt.Errorf("gave up after %v", storeTime))
 	defer cancel()
 	if _, err = seed.list(ctx, seed.id); err != nil && t.o.Redis != "" {
@@ -96,7 +96,7 @@ func (t *tour) place(ctx context.Context) (err error) {
 	return nil
 }
 
-// gather makes people join some of the rooms.
+// gather simulates people who join some of the rooms.
 func (t *tour) gather(ctx context.Context) error {
 	t.invite()
 	store := "That takes a shared\nRedis, for which this process stands in. Who owns a partition never depends on it."
@@ -138,7 +138,7 @@ func (t *tour) gather(ctx context.Context) error {
 	return nil
 }
 
-// override starts a room that is too big for its owner according to the hash.
+// override simulates people who join a room that is too big for the owner that the hash chose.
 func (t *tour) override(ctx context.Context) error {
 	big := party{bigRoom, bigSize}
 	owner := t.hashed(big.room)
@@ -170,13 +170,13 @@ func (t *tour) override(ctx context.Context) error {
 	}
 	t.askedAgain()
 	label := "why"
-	for _, l := range term.Wrapped(first.Reason, 58) { // to column 79
+	for _, l := range term.Wrapped(first.Reason, 58) { // up to column 79
 		t.out.line("   %-17s %s", label, l)
 		label = ""
 	}
 	t.out.line("")
 	pins := t.seen[0].pins
-	last := answers[len(answers)-len(t.live()):] // one from each agent, when the host also knew the room
+	last := answers[len(answers)-len(t.live()):] // one answer from each agent, all after the host learned of the room
 	t.conclude(
 		oneAnswer(answers), overridden(owner, answers), oneHost(map[string]pin{big.room: pins[big.room]}, last),
 		samePins(t.parties, t.seen), pinsStay(before, pins),
@@ -184,9 +184,9 @@ func (t *tour) override(ctx context.Context) error {
 	return nil
 }
 
-// crowd makes the people of a room ask for it: first one person alone, at any agent except that of the owner
-// according to the hash, and then the others, at all agents concurrently. It returns the answers. The last
-// ones are from different agents.
+// crowd simulates the people of a room. The first person asks alone, at any agent except the owner that the
+// hash chose. Then the others ask concurrently, at all agents in turn. crowd returns the answers. The last
+// answers are from different agents, one from each.
 func (t *tour) crowd(ctx context.Context, p party, owner lease.NodeID) ([]answer, error) {
 	nodes := t.live()
 	doors := slices.DeleteFunc(slices.Clone(nodes), func(n *node) bool { return n.id == owner })
@@ -286,7 +286,7 @@ func (t *tour) drain(ctx context.Context) error {
 	})
 }
 
-// restart ends a room on a draining node, and makes its people join again.
+// restart ends a room on a draining node and makes its people join again.
 func (t *tour) restart(ctx context.Context, drained *node) ([]check, error) {
 	i := slices.IndexFunc(t.parties, func(p party) bool { return t.seen[0].pins[p.room].node == drained.id })
 	if i < 0 {
@@ -296,7 +296,7 @@ func (t *tour) restart(ctx context.Context, drained *node) ([]check, error) {
 	if err := persist(ctx, func(ctx context.Context) error { return drained.client.ReleaseRoom(ctx, p.room) }); err != nil {
 		return nil, drained.problem("release "+p.room, err)
 	}
-	// If the store does not notify of changes, an agent may use an older answer.
+	// If the store does not notify agents of changes, an agent can use an outdated pin for up to a second.
 	var c check
 	for late := time.Now().Add(staleTime); ; pause(ctx) {
 		answers, err := t.visit(ctx, []party{p})
@@ -343,23 +343,23 @@ type change struct {
 	title, why string
 	what       string // for the summary
 	act        func(context.Context) error
-	progress   string       // what the tour waits for the agents to do
-	oneIn      int          // one in so many partitions should move; 0 for none
-	usual      string       // a remark on the time until all agreed
-	gone       lease.NodeID // its pinned rooms should move; "" for none
+	progress   string       // what the agents have to do before the tour continues
+	oneIn      int          // one in this many partitions should move; 0 to skip
+	usual      string       // a remark on the time until all agents agreed
+	gone       lease.NodeID // the node whose pinned rooms should move; "" for none
 	checks     func(outcome) []check
 	after      func(context.Context) ([]check, error) // may be nil
 }
 
 // outcome is the effect of a change.
 type outcome struct {
-	earlier        []view // views of all agents
-	was, is        view   // views of the first agent, before and after
-	moves          []move // partitions
+	earlier        []view // the views of all agents before the change
+	was, is        view   // the views of the first agent, before and after the change
+	moves          []move // the partitions that moved
 	took, repinned time.Duration
 }
 
-// apply makes a change, shows its effect, and checks it.
+// apply makes a change, waits until all agents agree, shows the effect, and checks it.
 func (t *tour) apply(ctx context.Context, c change) (err error) {
 	t.out.title(t.step, c.title, c.why)
 	since := time.Now()
@@ -380,7 +380,7 @@ func (t *tour) apply(ctx context.Context, c change) (err error) {
 	}
 	o.is = t.seen[0]
 	o.moves = diff(o.was.owners, o.is.owners)
-	answers, err := t.visit(ctx, t.parties) // ask only now, because asking for a room repairs its pin
+	answers, err := t.visit(ctx, t.parties) // not earlier, because asking for a room repairs its pin
 	if err != nil {
 		return err
 	}

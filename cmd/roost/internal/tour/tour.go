@@ -19,43 +19,42 @@ import (
 	"github.com/roost-cluster/roost/internal/standin"
 )
 
-// Options says what tour to run.
+// Options configures a tour.
 type Options struct {
-	Nodes int       // how many agents to start with, 2 to 20
-	HTTP  string    // address of the dashboard and the API of an agent, on loopback; unused with Once
-	Once  bool      // end after the last step instead of staying up
-	Redis string    // URL of the Redis in which rooms are pinned, which may have a password; default: a stand-in in this process
-	Seed  uint64    // picks the rooms, and the nodes for events
-	Out   io.Writer // receives the output
-	Exe   string    // the roost binary; "" means that of this process
+	Nodes int    // number of agents at the start, 2 to 20
+	HTTP  string // address of the dashboard and the API of an agent, on loopback; unused with Once
+	Once  bool   // end after the last step instead of staying up
+	Redis string // URL of the Redis in which rooms are pinned, may include a password; default: a stand-in in this process
+	Seed  uint64 // picks the rooms and the nodes for events
+	Out   io.Writer
+	Exe   string // path of the roost binary; "" means the binary of this process
 }
 
-// tour is one run.
 type tour struct {
 	o        Options
 	exe      string // the roost binary
 	out      *printer
 	web      *http.Client
 	rng      *rand.Rand
-	settings cluster.Config // what the agents run with
+	settings cluster.Config // of the agents
 	began    time.Time
 	nodes    []*node // all nodes that were ever started
 	drained  *node
-	cluster  string       // its name, which is unique for this run, and so are its keys in Redis
-	redis    string       // URL; may hold a password
+	cluster  string       // name of the cluster and of its keys in Redis, unique for this run
+	redis    string       // URL, may include a password
 	rooms    []string     // rooms placed by the hash
 	parties  []party      // pinned rooms
 	again    atomic.Int64 // repeated questions
 	front    *front       // nil with Once
-	seen     []view       // of all agents, after the last step
+	seen     []view       // views of all agents after the last step
 	step     int
 	rows     []row
 	checks   int
 	broken   []string
 }
 
-// Run walks through the tour and returns an error that names the checks that failed.
-// Without Once it then stays up until ctx ends. All agents have ended when it returns.
+// Run takes all steps of the tour and returns an error that names the failed checks. Unless Once is set, Run
+// keeps the cluster up until ctx ends. All agents have ended when Run returns.
 func Run(ctx context.Context, o Options) error {
 	own, err := os.Executable()
 	if err != nil {
@@ -102,7 +101,6 @@ func Run(ctx context.Context, o Options) error {
 	return err
 }
 
-// walk takes the steps.
 func (t *tour) walk(ctx context.Context) error {
 	t.out.line("%s", t.out.paint(term.Heading, "roost: every node knows which node owns which room"))
 	t.out.line("Real agents on this machine, with the timings of production: a heartbeat every")
@@ -123,7 +121,8 @@ func (t *tour) walk(ctx context.Context) error {
 	return nil
 }
 
-// take takes a step. If a process ends, it returns that error instead of an error that follows from it.
+// take runs a step. If an agent's process ends during the step, take returns that error, because other errors
+// follow from it.
 func (t *tour) take(ctx context.Context, step func(context.Context) error) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, stepTime, fmt.Errorf("gave up after %v", stepTime))
 	defer cancel()
@@ -134,7 +133,7 @@ func (t *tour) take(ctx context.Context, step func(context.Context) error) error
 	return err
 }
 
-// conclude prints the checks of a step.
+// conclude prints the checks of a step and counts those that held.
 func (t *tour) conclude(checks ...check) (held int) {
 	for _, c := range checks {
 		t.out.check(c)
@@ -148,7 +147,8 @@ func (t *tour) conclude(checks ...check) (held int) {
 	return held
 }
 
-// verdict sums up. It returns an error that names the failed checks, or the error of the output.
+// verdict prints the summary. It returns an error that names the failed checks, or the first error of the
+// output.
 func (t *tour) verdict() error {
 	t.out.summary(t.rows)
 	t.out.line("")
@@ -164,7 +164,7 @@ func (t *tour) verdict() error {
 	return nil
 }
 
-// explain shows the log of the agent that caused an error.
+// explain prints the last lines of the log of the agent that caused an error.
 func (t *tour) explain(err error) {
 	agent, ok := errors.AsType[*agentError](err)
 	if !ok {
