@@ -6,14 +6,9 @@
 --          of incarnations; or the pin of a single op, for a slot that moves (see apart.go)
 -- ARGV     a channel and the sender for it, and for each op:
 --          room, partition, If incarnation, If epoch, Set incarnation, Set epoch, TTL in ms, size|needs
-<<<<<<< HEAD
--- returns  for each op: outcome, the pin afterwards ('' for none), its TTL in ms
---          outcome 0: If did not match, 1: done, 2: the value is no pin, and is returned in its place,
---          3: an error, which is returned in its place
-=======
 -- returns  for each op: outcome, the pin afterward ('' for none), its TTL in ms
---          outcome 0: If did not match, 1: done, 2: the value is not a pin, and is returned in place of the pin
->>>>>>> w/a2
+--          outcome 0: If did not match, 1: done, 2: the value is not a pin, and is returned in place of the pin,
+--          3: an error, which is returned in place of the pin
 --
 -- The script publishes the rooms whose pins it has replaced or deleted, in one message. The first line is the sender,
 -- and each further line is a room. The script does not publish the first pin of a room, because no client caches the
@@ -120,14 +115,9 @@ for i = FIRST, #ARGV, FIELDS do
       epoch = text(math.max(ifEpoch + 1, setEpoch + 1, (epoch or 0) + 1, micros))
     end
     local value = setInc .. '|' .. epoch .. '|' .. rest
-<<<<<<< HEAD
-    -- The index comes first: an entry without a pin is harmless, a pin without an
-    -- entry would be lost when its node dies.
-    local entered, problem = true, nil
-=======
     -- Write the index first, because an entry without a pin is harmless. If a pin had no entry and its node
     -- died, no other node would find the room.
->>>>>>> w/a2
+    local entered, problem = true, nil
     if setIndex then
       entered, problem = pcall(enter, setIndex, list, setInc, room, tonumber(partition), tonumber(ttl))
       problem = type(problem) == 'table' and problem.err or problem
