@@ -135,6 +135,7 @@ func TestGoRedis(t *testing.T) {
 		s := goRedis(t, redis.NewClient(&redis.Options{Addr: server.Addr(), MaxRetries: -1}), "loss:")
 		notified := listen(s)
 		server.Do("CLIENT", "KILL", "TYPE", "normal")
+		server.Do("CLIENT", "KILL", "TYPE", "pubsub")
 		redistest.Eventually(t, "the loss", func() error {
 			return errors.Join(s.conn.Do(t.Context(), command("PING", nil))[0].Err, notified.have(""))
 		})
