@@ -6,20 +6,20 @@ import (
 	"sync"
 )
 
-// Log keeps output. It is safe for concurrent use. The zero value is empty and keeps everything.
+// Log keeps the output of a process. It is safe for concurrent use. The zero value keeps all output.
 type Log struct {
-	// Tail is how many lines to keep: the last lines or, after a panic, its first lines, which name the
-	// cause. 0 keeps everything.
+	// Tail is the number of lines to keep. 0 keeps all lines. Normally Log keeps the last lines. After a
+	// panic, it keeps the first lines of the panic instead, because they name the cause.
 	Tail int
 
 	mu   sync.Mutex
 	text []byte
 }
 
-// maxLine is how many bytes a line may have on average if only a tail is kept.
+// maxLine is the maximum average length of the kept lines in bytes, if Tail is set.
 const maxLine = 2 << 10
 
-// Write implements io.Writer. It never fails and never blocks the process.
+// Write implements io.Writer. It never fails or blocks.
 func (l *Log) Write(b []byte) (int, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -47,7 +47,7 @@ func (l *Log) trim() {
 	l.text = l.text[max(0, len(l.text)-most):]
 }
 
-// String returns what was kept.
+// String returns the kept output.
 func (l *Log) String() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()

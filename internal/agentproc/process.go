@@ -1,6 +1,6 @@
-// Package agentproc runs `roost agent` as a child process: it starts the process, waits until the agent runs,
-// sends signals, ends it, and keeps its output. The demo and all tests of real processes use it. Package
-// agenttest has what only tests need.
+// Package agentproc runs `roost agent` as a child process: it starts the process, waits until the agent is
+// running, sends signals, stops the process, and keeps its output. The demo and all tests of real processes
+// use this package. Package agenttest contains the parts that only tests need.
 package agentproc
 
 import (
@@ -21,23 +21,23 @@ import (
 
 // Process is a child process.
 type Process struct {
-	Log   *Log           // standard error, and standard output unless the caller uses it
-	Stdin io.WriteCloser // an agent with --exit-on-stdin-close ends when this is closed
+	Log   *Log           // standard error, and also standard output unless the caller redirects it
+	Stdin io.WriteCloser // closing it stops an agent that has --exit-on-stdin-close
 
 	cmd     *exec.Cmd
-	done    chan struct{} // closed at the end of the process
+	done    chan struct{} // closed when the process has exited
 	running chan struct{} // closed when addrs is set
 	addrs   Addrs
 }
 
-// Addrs are the addresses that an agent logs when it runs.
+// Addrs contains the addresses that an agent logs once it is running.
 type Addrs struct {
 	Gossip string
 	HTTP   string // host:port, or "off"
 }
 
-// Command returns the command that runs an agent with the binary exe. The agent ends when its standard input
-// closes, so that it does not outlive its parent, except while it is paused.
+// Command returns a command that runs an agent with the binary exe. The agent exits when its standard input
+// is closed, so it does not outlive its parent. A paused agent does not exit until it is resumed.
 func Command(exe, id string, args ...string) *exec.Cmd {
 	own := []string{"agent", "--id", id, "--log-format", "json", "--exit-on-stdin-close"}
 	cmd := exec.Command(exe, append(own, args...)...) //nolint:gosec // the caller names the program
@@ -45,13 +45,14 @@ func Command(exe, id string, args ...string) *exec.Cmd {
 	return cmd
 }
 
-// Environ returns the environment of this process without the settings of roost, which are not for children.
+// Environ returns the environment of this process without the ROOST_ variables, which child processes must
+// not inherit.
 func Environ() []string {
 	return slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, "ROOST_") })
 }
 
-// Start starts cmd in its own process group, which the terminal's Ctrl-C does not reach, and does not wait
-// for the agent. log receives the output. Nil means a new Log.
+// Start starts cmd and does not wait until the agent is running. On Unix, the process has its own process
+// group, so Ctrl-C in the terminal does not reach it. The output goes to log, or to a new Log if log is nil.
 func Start(cmd *exec.Cmd, log *Log) (*Process, error) {
 	if log == nil {
 		log = new(Log)
@@ -71,19 +72,19 @@ func Start(cmd *exec.Cmd, log *Log) (*Process, error) {
 		return nil, err
 	}
 	go func() {
-		_ = cmd.Wait() // State has the result
+		_ = cmd.Wait() // State returns the result
 		close(p.done)
 	}()
 	return p, nil
 }
 
-// PID returns the id of the process.
+// PID returns the process ID.
 func (p *Process) PID() int { return p.cmd.Process.Pid }
 
-// Done returns a channel that is closed at the end of the process.
+// Done returns a channel that is closed when the process has exited.
 func (p *Process) Done() <-chan struct{} { return p.done }
 
-// Ended reports whether the process has ended.
+// Ended reports whether the process has exited.
 func (p *Process) Ended() bool {
 	select {
 	case <-p.done:
@@ -93,7 +94,7 @@ func (p *Process) Ended() bool {
 	}
 }
 
-// State returns how the process ended, or nil before its end.
+// State returns the exit state of the process, or nil if the process has not exited.
 func (p *Process) State() *os.ProcessState {
 	if !p.Ended() {
 		return nil
@@ -101,12 +102,12 @@ func (p *Process) State() *os.ProcessState {
 	return p.cmd.ProcessState
 }
 
-// Died returns the error of a process that was not asked to end.
+// Died returns an error for a process that exited although nobody stopped it.
 func (p *Process) Died() error {
 	return fmt.Errorf("pid %d ended by itself: %s", p.PID(), p.State())
 }
 
-// Await waits until the agent logs that it runs, and returns its addresses.
+// Await waits until the agent logs that it is running, and returns the agent's addresses.
 func (p *Process) Await(ctx context.Context) (Addrs, error) {
 	select {
 	case <-p.running:
@@ -118,10 +119,10 @@ func (p *Process) Await(ctx context.Context) (Addrs, error) {
 	}
 }
 
-// Signal sends a signal.
+// Signal sends s to the process.
 func (p *Process) Signal(s os.Signal) error { return p.cmd.Process.Signal(s) }
 
-// Kill ends the process without a leave message, like a crash, and waits for the end.
+// Kill kills the process and waits until it has exited. As in a crash, the agent sends no leave message.
 func (p *Process) Kill() error {
 	if err := p.cmd.Process.Kill(); err != nil && !errors.Is(err, os.ErrProcessDone) {
 		return fmt.Errorf("kill pid %d: %w", p.PID(), err)
@@ -130,18 +131,18 @@ func (p *Process) Kill() error {
 	return nil
 }
 
-// Stop sends SIGTERM and reports whether the process ended within grace. If it did not, Stop closes its
-// standard input, and kills it a second later.
+// Stop sends SIGTERM and reports whether the process exited within grace. If not, Stop closes the standard
+// input of the process, and kills the process if it is still running a second later.
 func (p *Process) Stop(grace time.Duration) bool {
 	ctx, cancel := context.WithTimeout(context.Background(), grace)
 	defer cancel()
 	return p.stop(ctx)
 }
 
-// stop is Stop with a context that ends the grace.
+// stop is Stop with a context that limits the grace period.
 func (p *Process) stop(ctx context.Context) bool {
 	err := p.Signal(syscall.SIGTERM)
-	unable := err != nil && !errors.Is(err, os.ErrProcessDone) // this system has no signals
+	unable := err != nil && !errors.Is(err, os.ErrProcessDone) // this system cannot send SIGTERM
 	if !unable && p.EndsBefore(ctx) {
 		return true
 	}
@@ -154,7 +155,7 @@ func (p *Process) stop(ctx context.Context) bool {
 	return false
 }
 
-// EndsBefore waits for the end of the process, and reports whether it came before the end of ctx.
+// EndsBefore waits until the process exits or ctx is done. It reports whether the process has exited.
 func (p *Process) EndsBefore(ctx context.Context) bool {
 	select {
 	case <-p.done:
@@ -164,8 +165,8 @@ func (p *Process) EndsBefore(ctx context.Context) bool {
 	}
 }
 
-// StopAll stops processes at the same time. Their grace ends with ctx. It returns the processes for which
-// SIGTERM was not enough.
+// StopAll stops all processes concurrently, as [Process.Stop] does. Their grace period lasts until ctx is
+// done. StopAll returns the processes that did not exit after SIGTERM.
 func StopAll(ctx context.Context, processes []*Process) (forced []*Process) {
 	willing := make([]bool, len(processes))
 	var wait sync.WaitGroup
@@ -181,11 +182,11 @@ func StopAll(ctx context.Context, processes []*Process) (forced []*Process) {
 	return forced
 }
 
-// output passes what the process prints to the log, and looks for the line that names
-// the agent's addresses. exec writes from one goroutine.
+// output copies the output of a process to its Log, and looks for the line that contains the agent's
+// addresses. It needs no lock, because package exec writes from a single goroutine.
 type output struct {
 	process *Process
-	part    []byte // part of a line that has no end yet
+	part    []byte // beginning of a line that is still incomplete
 }
 
 func (o *output) Write(b []byte) (int, error) {

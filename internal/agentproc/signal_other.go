@@ -7,7 +7,7 @@ import (
 	"os/exec"
 )
 
-// Pause and Resume fail, because this system cannot stop a process.
+// Pause and Resume fail, because this system cannot pause a process.
 func (p *Process) Pause() error  { return errors.ErrUnsupported }
 func (p *Process) Resume() error { return errors.ErrUnsupported }
 

@@ -1,11 +1,11 @@
-// Package e2e has the system tests, which test what a user of roost sees outside of a Go program.
+// Package e2e contains the system tests. They test what users of roost see outside a Go program.
 //
-//   - browser: the dashboard and the example of a media server in Chromium, commands on a terminal,
-//     and answers of the API against its description
-//   - helm, compose: the chart, the manifests and the Compose file under deploy/
-//   - netlab: real agents in network namespaces, with faults of networks and processes
+//   - browser: the dashboard and the media server example in Chromium, commands on a terminal,
+//     and API responses, compared with the OpenAPI description
+//   - helm, compose: the Helm chart, the manifests and the Compose file under deploy/
+//   - netlab: real agents in network namespaces, with network and process faults
 //
-// They are a separate module, so that a program that uses roost does not depend on a browser driver, a pseudo
-// terminal, Helm and the types of Kubernetes. Tests with a real Redis Cluster are next to the store
-// (cluster/affinity/redisstore, because they use its internals) and in internal/fleettest.
+// The system tests are a separate module, so that a program that uses roost does not depend on a browser driver,
+// a pseudo-terminal library, Helm or the Kubernetes types. The tests with a real Redis Cluster are in
+// internal/fleettest. Those that use internals of the store are in cluster/affinity/redisstore instead.
 package e2e

@@ -1,9 +1,10 @@
-// Package explore checks protocols. It visits every state that a model can reach, and reports the shortest
-// way to a state that breaks an invariant. It is for tests of pure code, and compares states by keys.
+// Package explore is a model checker for tests of pure code. It visits every state that a model can reach,
+// and reports a shortest path to a state that violates an invariant. Two states are the same if their keys
+// are equal.
 //
-// A [Model] drives the code itself and not a description of it. Each action copies the state, calls the code,
-// and passes on the copy. A model is only finite if it limits what may happen: the number of restarts, of
-// changes, of messages.
+// A [Model] runs the real code instead of a description of it. Each action copies the state, calls the code,
+// and passes the copy on. To have a finite number of states, a model must limit how many restarts, changes
+// and messages can occur.
 package explore
 
 import (
@@ -12,41 +13,43 @@ import (
 	"strings"
 )
 
-// Model is a protocol in a small world. S is a state of that world, and A is an action.
+// Model is a protocol together with its environment, such as the network. S is a state of both, and A is an
+// action that leads to another state.
 type Model[S, A any] struct {
 	Start []S
 
-	// Key identifies a state. Two states with equal keys must have the same future, because only the first
-	// one is explored.
+	// Key identifies a state. Two states with equal keys must have the same future, because Run explores only
+	// the first of them.
 	Key func(S) string
 
-	// Next calls visit with each action that is possible in a state, and the state that follows. It must not
-	// change the state that it receives. The order of actions must not vary, or else traces would vary.
+	// Next calls visit for each possible action in the state s, and passes the action and the resulting
+	// state. Next must not change s. The order of actions must not vary between calls, because otherwise
+	// traces would vary.
 	Next func(s S, visit func(A, S))
 
 	Invariants []Invariant[S]
 
-	// MaxStates stops the exploration of a world that is larger than expected.
+	// MaxStates stops Run if the model has more states than expected.
 	MaxStates int
 }
 
-// Invariant is what holds in every state.
+// Invariant is a condition that must be true in every state.
 type Invariant[S any] struct {
 	Name  string
 	Holds func(S) bool
 }
 
-// Result is what an exploration found.
+// Result is the result of Run.
 type Result[A any] struct {
 	States int    // visited states
 	Steps  int    // transitions between them
-	Depth  int    // actions on the longest of the shortest ways to a state
+	Depth  int    // largest number of actions needed to reach a visited state
 	Whole  bool   // all reachable states were visited
-	Broken string // name of the invariant that does not hold; "" = all hold
-	Trace  []A    // a shortest way to the state that breaks it
+	Broken string // name of the violated invariant; "" = none
+	Trace  []A    // shortest path to the state that violates the invariant
 }
 
-// String returns a line about what was visited, followed by the trace, if there is one.
+// String returns a summary in one line, followed by the trace if an invariant was violated.
 func (r Result[A]) String() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%d states, %d steps, depth %d", r.States, r.Steps, r.Depth)
@@ -61,15 +64,15 @@ func (r Result[A]) String() string {
 	return b.String()
 }
 
-// found is a visited state, and how it was reached. The state itself is not kept.
+// found records how a visited state was reached. It does not contain the state itself.
 type found[A any] struct {
-	from   int // index of the state before; -1 = a start
+	from   int // index of the previous state; -1 = a start state
 	action A
 	depth  int
 }
 
-// Run visits the states breadth first, until all are visited, an invariant is broken, or MaxStates is
-// reached.
+// Run visits the states breadth first. It stops when it has visited all states, finds a violated invariant,
+// or reaches MaxStates.
 func (m Model[S, A]) Run() Result[A] {
 	type item struct {
 		state S
@@ -120,7 +123,7 @@ func (m Model[S, A]) broken(s S) string {
 	return ""
 }
 
-// trace returns the actions that lead to the state that was found last.
+// trace returns the actions that lead to the last state in all.
 func trace[A any](all []found[A]) (actions []A) {
 	for f := all[len(all)-1]; f.from >= 0; f = all[f.from] {
 		actions = append(actions, f.action)

@@ -1,3 +1,4 @@
-// Package fleettest only has tests of the affinity layer with real parts: agents that gossip over loopback,
-// Redis servers, and processes that are killed. Tests in virtual time are next to the code.
+// Package fleettest contains only tests. They test the affinity layer with real agents that gossip over
+// loopback, real Redis servers, and processes that are killed. Tests in virtual time are next to the code
+// that they test.
 package fleettest

@@ -1,4 +1,4 @@
-// Package leak fails a package's tests if goroutines outlive them.
+// Package leak fails the tests of a package if goroutines are still running after the last test.
 package leak
 
 import (
@@ -10,11 +10,11 @@ import (
 	"go.uber.org/goleak"
 )
 
-// timeout is how long goroutines have to end after the last test. Probes of memberlist outlive its Shutdown
-// by up to a probe interval, and by eight on a busy machine.
+// timeout is how long goroutines have to finish after the last test. Probes of memberlist continue after
+// Shutdown for up to one probe interval, or for up to eight on a busy machine.
 const timeout = 15 * time.Second
 
-// Main is for TestMain.
+// Main is for TestMain. It runs the tests of a package and exits.
 func Main(m *testing.M) {
 	code := m.Run()
 	if code == 0 {

@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// Net is the network of one server.
+// Net is a network with a single HTTP server.
 type Net struct {
 	conns  chan net.Conn
 	closed chan struct{}
@@ -65,7 +65,8 @@ func (n *Net) Dial(ctx context.Context) (net.Conn, error) {
 	}
 }
 
-// Transport sends every request to the server. Its connections close with the test.
+// Transport returns an HTTP transport that sends every request to the server, whatever the URL is. At the end
+// of the test, its idle connections are closed.
 func (n *Net) Transport(t *testing.T) *http.Transport {
 	t.Helper()
 	transport := &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) { return n.Dial(ctx) }}

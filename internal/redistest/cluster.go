@@ -19,19 +19,19 @@ type Cluster struct {
 	nodes []*Server
 }
 
-// StartCluster starts masters that share all slots, and the given number of replicas for each of them. A
-// failover needs a majority of masters, so at least three. A silent node counts as down after 1 s. The start
-// takes about 2 s, because Redis makes a new master wait that long.
+// StartCluster starts masters that share all slots, and the given number of replicas for each master. A
+// failover needs a majority of the masters, so start at least three. The cluster considers a node down if it
+// does not reply for 1 s. StartCluster takes about 2 s, because Redis makes a new master wait that long.
 func StartCluster(tb testing.TB, masters, replicas int) *Cluster {
 	tb.Helper()
 	c := &Cluster{tb: tb}
 	for i := range masters * (1 + replicas) {
 		s := &Server{cluster: true, args: []string{
 			"--cluster-node-timeout", "1000",
-			"--cluster-replica-validity-factor", "0", // a replica may always take over
+			"--cluster-replica-validity-factor", "0", // a replica can always take over, even if its data is old
 		}}
 		s.launch(tb)
-		// Otherwise the nodes would first have to resolve equal epochs.
+		// Without different epochs, the nodes would first have to resolve the conflict.
 		s.Do("CLUSTER", "SET-CONFIG-EPOCH", strconv.Itoa(i+1))
 		c.nodes = append(c.nodes, s)
 	}
@@ -43,7 +43,7 @@ func StartCluster(tb testing.TB, masters, replicas int) *Cluster {
 	for i, s := range c.nodes[masters:] {
 		master := c.nodes[i%masters].Do("CLUSTER", "MYID")
 		Eventually(tb, "replica", func() error {
-			_, err := s.Try("CLUSTER", "REPLICATE", master) // an error until it knows the master
+			_, err := s.Try("CLUSTER", "REPLICATE", master) // fails until the node knows the master
 			return err
 		})
 	}
@@ -99,7 +99,7 @@ func (c *Cluster) WaitOK() {
 	})
 }
 
-// URL names all nodes, in the form that rueidis.ParseURL reads.
+// URL returns a URL with the addresses of all nodes, for rueidis.ParseURL.
 func (c *Cluster) URL() string { return listURL(c.nodes, nil) }
 
 // DoAll runs a command on all nodes.
@@ -110,8 +110,8 @@ func (c *Cluster) DoAll(args ...string) {
 	}
 }
 
-// Owner returns the master of the key's slot. During a failover it waits for a running
-// master. All other nodes reply with a redirection.
+// Owner returns the master of the key's slot. During a failover, Owner waits until a running master has the
+// slot. For commands with the key, all other nodes reply with a redirection.
 func (c *Cluster) Owner(key string) (owner *Server) {
 	c.tb.Helper()
 	Eventually(c.tb, "owner of "+key, func() error {
@@ -131,7 +131,8 @@ func (c *Cluster) Owner(key string) (owner *Server) {
 	return owner
 }
 
-// Demote makes the owner of the key's slot a replica that stays up, and makes one of its replicas the owner.
+// Demote makes one of the owner's replicas the new owner of the key's slot. The old owner continues to run as
+// a replica.
 func (c *Cluster) Demote(key string) {
 	c.tb.Helper()
 	was := c.Owner(key)
@@ -145,7 +146,7 @@ func (c *Cluster) Demote(key string) {
 	Until(c.tb, "failover", func() bool { return c.Owner(key) != was })
 }
 
-// Partial makes the cluster answer for the slots of running masters while another master is down.
+// Partial lets the cluster serve the slots of running masters while another master is down.
 func (c *Cluster) Partial() {
 	c.tb.Helper()
 	for _, s := range c.nodes {
@@ -153,7 +154,7 @@ func (c *Cluster) Partial() {
 	}
 }
 
-// listURL returns the URL of the first server with the others as addr parameters.
+// listURL returns the URL of the first server, with the other servers as addr parameters.
 func listURL(servers []*Server, query url.Values) string {
 	u := url.URL{Scheme: "redis", Host: servers[0].Addr()}
 	if query == nil {
@@ -166,8 +167,8 @@ func listURL(servers []*Server, query url.Values) string {
 	return u.String()
 }
 
-// Migrate moves the slot of a key to the next master, key by key, with a pause after each key. During that
-// time, a command with several keys of the slot may get TRYAGAIN.
+// Migrate moves the slot of a key to the next master, key by key, with a pause after each key. During the
+// migration, a command with several keys of the slot can fail with TRYAGAIN.
 func (c *Cluster) Migrate(key string, pause time.Duration) {
 	c.tb.Helper()
 	from := c.Owner(key)

@@ -16,9 +16,8 @@ import (
 	"github.com/alicebob/miniredis/v2/proto"
 )
 
-// Do runs a command on a new connection and returns the reply as text: "" for nil, one line
-// for each element of an array. An error reply fails the test. Do does not follow
-// redirections of a cluster.
+// Do runs a command on a new connection and returns the reply as text. A nil reply is "", and an array has
+// one line per element. An error reply fails the test. Do does not follow the redirections of a cluster.
 func (s *Server) Do(args ...string) string {
 	s.tb.Helper()
 	reply, err := s.Try(args...)
@@ -28,8 +27,8 @@ func (s *Server) Do(args ...string) string {
 	return reply
 }
 
-// Try is Do, but returns errors: an error reply such as "READONLY You can't write…", or an
-// error of the connection. It waits for up to 5 s.
+// Try is Do, but returns errors instead of failing the test. The error is either an error reply, such as
+// "READONLY You can't write…", or a connection error. Try waits for at most 5 s.
 func (s *Server) Try(args ...string) (string, error) { return s.tryFor(5*time.Second, args...) }
 
 func (s *Server) tryFor(timeout time.Duration, args ...string) (string, error) {
@@ -41,7 +40,8 @@ func (s *Server) tryFor(timeout time.Duration, args ...string) (string, error) {
 	return exchange(c, args...)
 }
 
-// dial returns an authenticated connection with a timeout for each operation.
+// dial returns an authenticated connection. All operations on the connection together can take as long as
+// timeout.
 func (s *Server) dial(timeout time.Duration) (*proto.Client, error) {
 	conn, err := net.DialTimeout("tcp", s.Addr(), timeout)
 	if err != nil {
@@ -92,9 +92,9 @@ func text(reply any) string {
 	return strings.Join(lines, "\n")
 }
 
-// Commands returns how often each command ran since ResetStats or the start of the
-// process: "get", "evalsha", "client|tracking" and so on, in lower case. It includes
-// calls from scripts, and commands of Do and of the harness.
+// Commands returns how often each command ran since ResetStats or since the process started. The names are in
+// lower case, such as "get", "evalsha" and "client|tracking". The numbers include calls from scripts, and
+// commands from Do and from this package.
 func (s *Server) Commands() map[string]int64 {
 	s.tb.Helper()
 	calls := map[string]int64{}
@@ -115,16 +115,16 @@ func (s *Server) Commands() map[string]int64 {
 // ResetStats sets the counters of Commands to zero.
 func (s *Server) ResetStats() { s.tb.Helper(); s.Do("CONFIG", "RESETSTAT") }
 
-// WaitReplicas waits until n replicas have all current data of the server, so that a
-// failover to one of them loses none of it. Replicas report once a second.
+// WaitReplicas waits until n replicas have all current data of the server, so that a failover to one of them
+// loses no data. Replicas report their progress once a second.
 func (s *Server) WaitReplicas(n int) {
 	s.tb.Helper()
 	want := offset(masterOffset.FindStringSubmatch(s.Do("INFO", "replication")))
 	Eventually(s.tb, "replicas to catch up", func() error { return s.caughtUp(n, want) })
 }
 
-// Not WAIT, which covers the writes of its own connection: without any, Valkey
-// replies immediately.
+// WaitReplicas does not use the command WAIT, because it only covers the writes of its own connection. If
+// there are none, Valkey replies immediately.
 var (
 	masterOffset  = regexp.MustCompile(`(?m)^master_repl_offset:(\d+)`)
 	replicaOffset = regexp.MustCompile(`(?m)^slave\d+:.*,offset=(\d+)`)
@@ -138,7 +138,7 @@ func offset(match []string) int64 {
 	return n
 }
 
-// caughtUp returns nil when n replicas have acknowledged the server's offset.
+// caughtUp returns nil if at least n replicas have acknowledged the offset want.
 func (s *Server) caughtUp(n int, want int64) error {
 	info, err := s.Try("INFO", "replication")
 	if err != nil {
@@ -156,8 +156,8 @@ func (s *Server) caughtUp(n int, want int64) error {
 	return nil
 }
 
-// ReadOnly makes the server the replica of a missing master: it serves reads from its data
-// and rejects writes with READONLY. ReadOnly(false) makes it a master again, with its data.
+// ReadOnly makes the server a replica of a master that does not exist. The server continues to serve reads,
+// but rejects writes with READONLY. ReadOnly(false) makes the server a master again, with its data.
 func (s *Server) ReadOnly(on bool) {
 	s.tb.Helper()
 	if on {
@@ -167,7 +167,7 @@ func (s *Server) ReadOnly(on bool) {
 	}
 }
 
-// Full makes the server reject each write that needs memory with OOM.
+// Full makes the server reject all writes that need memory. The error reply is OOM.
 func (s *Server) Full(on bool) {
 	s.tb.Helper()
 	limit := "0"
@@ -177,19 +177,20 @@ func (s *Server) Full(on bool) {
 	s.Do("CONFIG", "SET", "maxmemory-policy", "noeviction", "maxmemory", limit)
 }
 
-// RestartLoading is Restart, but the server loads data after the start: it rejects nearly
-// all commands with LOADING until finish is called, and then has its previous data. It is
-// not for nodes of a cluster.
+// RestartLoading is Restart, but returns while the server is still loading its data. The server rejects
+// nearly all commands with LOADING until finish is called, and then has its previous data. RestartLoading
+// does not work for nodes of a cluster.
 func (s *Server) RestartLoading() (finish func()) {
 	s.tb.Helper()
-	// Values that take 20 ms each, so that loading would take 40 s; each is larger than
-	// the interval, in bytes, at which the server processes commands.
+	// Add values that take 20 ms each to load, so that loading would take 40 s. While loading, the server
+	// processes commands each time it has loaded a certain number of bytes. Each value is larger than that
+	// number.
 	const ballast = "for i = 1, 2000 do redis.call('SET', 'redistest:ballast:' .. i, string.rep('x', 2048)) end"
 	const drop = "for i = 1, 2000 do redis.call('DEL', 'redistest:ballast:' .. i) end"
 	s.Do("EVAL", ballast, "0")
 	s.Do("CONFIG", "SET", "rdbcompression", "no")
 	s.Do("SAVE")
-	// Remove the append-only file, which the server would load instead.
+	// Turn off the append-only file, because the server would otherwise load it instead of the dump.
 	s.restart("--appendonly", "no",
 		"--key-load-delay", "20000", "--loading-process-events-interval-bytes", "1024")
 	Eventually(s.tb, "LOADING", func() error {

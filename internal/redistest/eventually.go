@@ -6,13 +6,13 @@ import (
 	"time"
 )
 
-// timeout is the time limit of a condition. It is far longer than any condition takes, because a longer limit
-// only delays a failure.
+// timeout is the time limit for a condition. It is far longer than a condition should take, because a long
+// limit only delays the failure of a test.
 const timeout = 3 * time.Minute
 
-// Eventually polls until f returns nil, and fails the test after a time limit. It spends at most a fifth of
-// the time in f, because if f is expensive and asks all agents of a cluster, for example, the cluster needs
-// the rest.
+// Eventually polls until f returns nil, and fails the test after a time limit. Between two calls of f, it
+// pauses for four times the duration of f, but for at least 5 ms and at most 100 ms. The pause leaves CPU
+// time for the cluster, for example if f queries all agents.
 func Eventually(tb testing.TB, what string, f func() error) {
 	tb.Helper()
 	const least, most = 5 * time.Millisecond, 100 * time.Millisecond
@@ -29,7 +29,7 @@ func Eventually(tb testing.TB, what string, f func() error) {
 	}
 }
 
-// Until is Eventually for a condition.
+// Until waits until condition returns true, like Eventually.
 func Until(tb testing.TB, what string, condition func() bool) {
 	tb.Helper()
 	Eventually(tb, what, func() error {

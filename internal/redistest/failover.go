@@ -5,9 +5,9 @@ import (
 	"testing"
 )
 
-// Failover is a master and its replica with a single address for clients, like a managed Redis. When the
-// master changes, the old one stays up as a replica that rejects writes. A while later the address leads to
-// the new master, but open connections stay where they are.
+// Failover is a master and its replica with a single address for clients, like a managed Redis service. In a
+// failover, the old master becomes a replica and rejects writes. Later, the address leads to the new master,
+// but open connections still lead to the old one.
 type Failover struct {
 	tb    testing.TB
 	pair  [2]*Server
@@ -40,10 +40,10 @@ func (f *Failover) Addr() string { return f.addr }
 // URL returns the URL of Addr.
 func (f *Failover) URL() string { return f.pair[0].urlOf(f.addr) }
 
-// Servers returns the two servers, the first master first.
+// Servers returns both servers. The first one is the master at the start.
 func (f *Failover) Servers() (first, second *Server) { return f.pair[0], f.pair[1] }
 
-// Promote makes the replica the master, and the master a replica. Addr still leads to the old master.
+// Promote swaps the roles of the master and the replica. Addr continues to lead to the old master until Move.
 func (f *Failover) Promote() {
 	f.tb.Helper()
 	f.pair[0].WaitReplicas(1)

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// Link is a TCP link to a server, with faults. Without a fault it forwards. Its methods are
-// safe for concurrent use.
+// Link is a TCP proxy in front of a server that can inject faults. Without a fault, it forwards all bytes.
+// Its methods are safe for concurrent use.
 type Link struct {
 	tb   testing.TB
 	addr string
@@ -24,14 +24,14 @@ type Link struct {
 	pairs    map[*pair]struct{}
 }
 
-// pair is a connection of a client and its connection to the target.
+// pair is a client's connection to the link, together with the link's connection to the target.
 type pair struct {
 	client, server net.Conn      // server is nil before dialing
 	broken         chan struct{} // closed when both connections are closed
 }
 
-// Proxy starts a link to target, a host:port, which need not be up. Clients that learn addresses from a
-// cluster or a sentinel bypass the link, so use Pause there.
+// Proxy starts a link to target, a host:port. The target does not need to be running. Clients that learn
+// addresses from a cluster or a sentinel bypass the link, so use [Server.Pause] for these servers.
 func Proxy(tb testing.TB, target string) *Link {
 	tb.Helper()
 	return proxyAt(tb, net.JoinHostPort("127.0.0.1", strconv.Itoa(FreePort(tb))), target)
@@ -54,14 +54,14 @@ func (l *Link) Addr() string { return l.addr }
 // URL returns the URL of the server via the link.
 func (l *Link) URL(s *Server) string { return s.urlOf(l.addr) }
 
-// Hang stops forwarding in both directions. Connections stay open, and new ones are accepted but stay silent.
-// Neither side sees the other close.
+// Hang stops forwarding in both directions. Open connections stay open, and the link accepts new connections,
+// but forwards nothing. If one side closes its connection, the other side does not notice.
 func (l *Link) Hang() { l.set(true, 0) }
 
 // Delay delays bytes by d, in each direction.
 func (l *Link) Delay(d time.Duration) { l.set(false, d) }
 
-// Retarget sends new connections to another target. Open connections stay.
+// Retarget connects new clients to another target. Open connections still lead to the old target.
 func (l *Link) Retarget(target string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -81,7 +81,7 @@ func (l *Link) Cut() {
 	}
 }
 
-// Heal ends Hang, Delay and Cut. Bytes held by Hang are sent.
+// Heal ends Hang, Delay and Cut. The link then forwards the bytes that it held back.
 func (l *Link) Heal() {
 	l.tb.Helper()
 	l.set(false, 0)
@@ -146,13 +146,14 @@ func (l *Link) serve(p *pair) {
 	l.pump(p, p.client, server)
 }
 
-// chunk is what a side has sent, and when.
+// chunk contains bytes that the link has read from one side, and the time when it read them.
 type chunk struct {
 	bytes []byte
 	at    time.Time
 }
 
-// pump forwards until one side closes, and then breaks the pair. It reads on while it delays, as a long line does.
+// pump forwards bytes until one side closes, and then closes the pair. While bytes are delayed, pump
+// continues to read, because a long network path also has bytes in flight.
 func (l *Link) pump(p *pair, from, to net.Conn) {
 	defer l.end(p)
 	const most = 1024 // chunks on the line
@@ -171,7 +172,7 @@ func (l *Link) pump(p *pair, from, to net.Conn) {
 			}
 			if err != nil {
 				select {
-				case line <- chunk{nil, time.Now()}: // the end is as late as bytes are
+				case line <- chunk{nil, time.Now()}: // the end of the stream is delayed like bytes
 				case <-p.broken:
 				}
 				return
@@ -188,7 +189,8 @@ func (l *Link) pump(p *pair, from, to net.Conn) {
 	}
 }
 
-// pass returns when bytes that were sent at some time may be forwarded, or false when the pair is broken.
+// pass waits until bytes that were sent at the given time can be forwarded. It returns false if the pair is
+// closed before that.
 func (l *Link) pass(p *pair, sent time.Time) bool {
 	for {
 		l.mu.Lock()
@@ -218,7 +220,7 @@ func (l *Link) end(p *pair) {
 	l.drop(p, false)
 }
 
-// drop closes both connections. With reset, both sides lose unread bytes. The caller must hold mu.
+// drop closes both connections. If reset is true, both sides lose unread bytes. The caller must hold mu.
 func (l *Link) drop(p *pair, reset bool) {
 	if _, ok := l.pairs[p]; !ok {
 		return

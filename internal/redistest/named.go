@@ -14,11 +14,12 @@ import (
 	"golang.org/x/net/dns/dnsmessage"
 )
 
-// names are the addresses of the host names of tests.
+// names maps the host names of tests to their addresses.
 var names sync.Map //nolint:gochecknoglobals // there is one default resolver
 
-// Names makes net.DefaultResolver ask a name server in this process, which only knows the names of
-// StartNamed. Call it in TestMain, because lookups that were given up still read the resolver.
+// Names makes net.DefaultResolver query a DNS server in this process, which only knows the names of
+// StartNamed. Call Names in TestMain. A later call would be a data race, because abandoned lookups can still
+// read net.DefaultResolver.
 func Names() {
 	net.DefaultResolver = &net.Resolver{PreferGo: true, Dial: func(context.Context, string, string) (net.Conn, error) {
 		client, server := net.Pipe()
@@ -32,8 +33,9 @@ func Names() {
 
 var named atomic.Int32 //nolint:gochecknoglobals // a name is for one test alone
 
-// StartNamed starts a master and a replica behind a host name. After Move, the name only has the other
-// address. TestMain must call Names. StartNamed needs the addresses 127.0.0.2 and 127.0.0.3, which Linux has.
+// StartNamed starts a master and a replica behind a host name. After Move, the name only resolves to the
+// address of the second server. TestMain must call Names. StartNamed needs the addresses 127.0.0.2 and
+// 127.0.0.3, which exist on Linux.
 func StartNamed(tb testing.TB) *Failover {
 	tb.Helper()
 	f := startFailover(tb)
@@ -49,7 +51,7 @@ func StartNamed(tb testing.TB) *Failover {
 	return f
 }
 
-// serveNames answers queries like a name server over TCP, until the connection ends.
+// serveNames answers queries like a DNS server over TCP until the connection is closed.
 func serveNames(conn net.Conn) error {
 	size := make([]byte, 2)
 	for {
@@ -77,7 +79,7 @@ func serveNames(conn net.Conn) error {
 	}
 }
 
-// answer turns a query into its answer.
+// answer turns the query m into its response.
 func answer(m *dnsmessage.Message) {
 	m.Response, m.Authoritative, m.Additionals = true, true, nil
 	m.RCode = dnsmessage.RCodeNameError

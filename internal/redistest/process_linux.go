@@ -13,20 +13,22 @@ import (
 
 const stop, resume = syscall.SIGSTOP, syscall.SIGCONT
 
-// dieWithTest makes the kernel kill the server if the test process dies before its cleanup, for example in a
-// panic or after a timeout.
+// dieWithTest makes the kernel kill the server if the test process dies before its cleanup, for example
+// because of a panic or a timeout.
 func dieWithTest(cmd *exec.Cmd) {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 }
 
-// reservations is a file with a byte for each port. It stays open, because closing it would release the
-// locks. Each user has one, because users cannot open each other's files.
+// reservations is a file with one byte for each port. A lock on a byte reserves the port. The file stays
+// open, because closing it would release the locks. Each user has a separate file, because users cannot open
+// each other's files.
 var reservations = sync.OnceValues(func() (*os.File, error) { //nolint:gochecknoglobals // one for a process
 	name := fmt.Sprint("roost-test-ports-", os.Getuid())
 	return os.OpenFile(filepath.Join(os.TempDir(), name), os.O_RDWR|os.O_CREATE, 0o600)
 })
 
-// reserve locks a port against other test processes of this user, until this one ends.
+// reserve reserves a port for this process until it exits. It returns false if another process of this user
+// has reserved the port.
 func reserve(tb testing.TB, port int) bool {
 	tb.Helper()
 	f, err := reservations()

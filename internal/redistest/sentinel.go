@@ -12,7 +12,7 @@ import (
 	"testing"
 )
 
-// masterSet is the sentinels' name of the master.
+// masterSet is the name that the sentinels use for the master.
 const masterSet = "roost"
 
 // Sentinel is a master and its replica, with three sentinels that monitor them.
@@ -22,14 +22,14 @@ type Sentinel struct {
 	sentinels []*Server
 }
 
-// StartSentinel starts a master, a replica and three sentinels. Two sentinels together replace a master that
-// is silent for 1 s. The start takes less than a second.
+// StartSentinel starts a master, a replica and three sentinels. If the master does not reply for 1 s, two
+// sentinels are enough to replace it. StartSentinel takes less than a second.
 func StartSentinel(tb testing.TB) *Sentinel {
 	tb.Helper()
 	master := Start(tb)
 	replica := Start(tb, "--replicaof", "127.0.0.1", strconv.Itoa(master.port))
 	Eventually(tb, "replica", func() error {
-		// Sentinels query the master for its replicas at the start, and then rarely.
+		// Sentinels query the master for its replicas when they start, but only rarely after that.
 		if !strings.Contains(master.Do("INFO", "replication"), "state=online") {
 			return errors.New("the master has none")
 		}
@@ -53,7 +53,7 @@ func startSentinel(tb testing.TB, master *Server) *Server {
 		tb.Fatal(err)
 	}
 	s.launch(tb)
-	// Shorten their intervals of 2 s between each other, and of 10 s for servers.
+	// Shorten the intervals at which sentinels contact each other (2 s) and the servers (10 s).
 	s.Do("SENTINEL", "DEBUG", "PUBLISH-PERIOD", "100", "INFO-PERIOD", "200", "PING-PERIOD", "200",
 		"ASK-PERIOD", "200", "MIN-LINK-RECONNECT-PERIOD", "1000", "TILT-PERIOD", "2000")
 	return s
@@ -77,8 +77,8 @@ func (c *Sentinel) complete() error {
 	return nil
 }
 
-// Master returns the running master on which the sentinels agree. During a failover it
-// waits; call it after Kill or Pause to wait for a failover.
+// Master returns the running master on which the sentinels agree. During a failover, Master waits. To wait
+// for a failover, call Master after Kill or Pause.
 func (c *Sentinel) Master() (master *Server) {
 	c.tb.Helper()
 	Eventually(c.tb, "master", func() (err error) {
@@ -110,12 +110,14 @@ func (c *Sentinel) master() (*Server, error) {
 	return nil, errors.New("no server that runs is a master")
 }
 
-// Demote makes the master a replica that stays up, and returns when the sentinels agree on the other one.
+// Demote makes the replica the master, and returns when the sentinels agree on the new master. The old master
+// continues to run as a replica.
 func (c *Sentinel) Demote() {
 	c.tb.Helper()
 	was := c.Master()
 	for _, s := range c.sentinels {
-		// After the promotion, the other sentinels wait four periods for the news before they undo it.
+		// After the promotion, the other sentinels wait four publish periods for the announcement. If it
+		// arrives later, they undo the promotion, so make the period longer.
 		s.Do("SENTINEL", "DEBUG", "PUBLISH-PERIOD", "2000")
 	}
 	c.sentinels[0].Do("SENTINEL", "FAILOVER", masterSet)
@@ -127,10 +129,10 @@ func (c *Sentinel) Demote() {
 	})
 }
 
-// Servers returns the two servers with data.
+// Servers returns the first master and its replica, without the sentinels.
 func (c *Sentinel) Servers() []*Server { return slices.Clone(c.data) }
 
-// URL names the sentinels and the master set, in the form that rueidis.ParseURL reads.
+// URL returns a URL with the addresses of the sentinels and the name of the master set, for rueidis.ParseURL.
 func (c *Sentinel) URL() string {
 	return listURL(c.sentinels, url.Values{"master_set": {masterSet}})
 }

@@ -18,14 +18,16 @@ import (
 	"time"
 )
 
-// binary is the Redis server under another name, because the program looks at its argv[0]. Debian's package
-// redis-tools has it under this name, and the package redis-server would also start a service.
+// binary is the Redis server under another name, because one binary contains several programs and selects one
+// by argv[0]. Debian's package redis-tools installs it under this name. The package redis-server would also
+// start a service.
 const (
 	binary  = "redis-check-rdb"
 	install = "Redis 7 is not installed: run scripts/deps.sh, or apt-get install redis-tools"
 )
 
-// serverEnv names another program to run, for example REDIS_SERVER=valkey-server.
+// serverEnv is the environment variable with the name of another server program, for example
+// REDIS_SERVER=valkey-server.
 const serverEnv = "REDIS_SERVER"
 
 // Server is a redis-server process.
@@ -34,24 +36,23 @@ type Server struct {
 	dir      string
 	port     int
 	cluster  bool
-	bus      int    // second port of a cluster node
-	config   string // path of the file, "" for none
+	bus      int    // cluster bus port of a cluster node
+	config   string // path of the configuration file, "" if there is none
 	args     []string
 	user     string
 	password string
 	tls      *tls.Config
-	proc     *process // the latest
+	proc     *process // the process that was started last
 	paused   bool
 }
 
 type process struct {
 	*exec.Cmd
-	done chan struct{} // closed at its end
+	done chan struct{} // closed when the process has exited
 }
 
-// Start starts a single server. args are passed to redis-server after those of the harness and override them,
-// for example Start(t, "--maxmemory", "1mb"). With "--requirepass", the URL has the password. The start takes
-// about 50 ms.
+// Start starts a single server. The arguments args override those of this package, for example Start(t,
+// "--maxmemory", "1mb"). With "--requirepass", the URL contains the password. Start takes about 50 ms.
 func Start(tb testing.TB, args ...string) *Server {
 	tb.Helper()
 	s := &Server{args: args}
@@ -66,7 +67,7 @@ func Start(tb testing.TB, args ...string) *Server {
 // Addr returns the host:port of the server.
 func (s *Server) Addr() string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(s.port)) }
 
-// URL returns the URL in the form for rueidis.ParseURL, with user and password.
+// URL returns the URL of the server with user and password, for rueidis.ParseURL.
 func (s *Server) URL() string { return s.urlOf(s.Addr()) }
 
 func (s *Server) urlOf(addr string) string {
@@ -80,8 +81,8 @@ func (s *Server) urlOf(addr string) string {
 	return u.String()
 }
 
-// Patient makes the client of a URL wait for a busy machine. By default it hangs up if an answer takes 500
-// ms, whatever the time limit of the call is.
+// Patient adds parameters to a URL, so that the client waits for up to 60 s on a busy machine. By default,
+// the client closes the connection if a reply takes 500 ms, even if the call has a longer time limit.
 func Patient(of string) string {
 	sep := "?"
 	if strings.Contains(of, sep) {
@@ -93,13 +94,12 @@ func Patient(of string) string {
 // Kill kills the process like kill -9. Afterwards its port refuses connections.
 func (s *Server) Kill() {
 	s.tb.Helper()
-	_ = s.proc.Process.Kill() // fails only after its end
+	_ = s.proc.Process.Kill() // fails only if the process has exited
 	<-s.proc.done
 }
 
-// Restart kills the process if it runs, starts it again on the same port and waits until it
-// has loaded its data. A master that returns empty before a failover also empties its
-// replicas.
+// Restart kills the process if it is running, starts it again on the same port, and waits until it has loaded
+// its data. If a master restarts without data before a failover, its replicas also lose their data.
 func (s *Server) Restart() {
 	s.tb.Helper()
 	s.restart()
@@ -112,11 +112,11 @@ func (s *Server) restart(extra ...string) {
 	Eventually(s.tb, "restart of "+s.Addr(), func() error { return s.exec(extra...) })
 }
 
-// Pause stops the process: its connections stay open, the kernel accepts new ones, and no
-// command gets a reply.
+// Pause stops the process. Its connections stay open and the kernel accepts new ones, but no command gets a
+// reply.
 func (s *Server) Pause() { s.tb.Helper(); s.signal(stop); s.paused = true }
 
-// Resume ends Pause. The process then runs the commands that arrived during the pause.
+// Resume continues the process after Pause. The process then runs the commands that arrived in the meantime.
 func (s *Server) Resume() { s.tb.Helper(); s.signal(resume); s.paused = false }
 
 func (s *Server) signal(sig os.Signal) {
@@ -126,7 +126,7 @@ func (s *Server) signal(sig os.Signal) {
 	}
 }
 
-// up reports whether the process runs and is not paused.
+// up reports whether the process is running and not paused.
 func (s *Server) up() bool {
 	select {
 	case <-s.proc.done:
@@ -136,8 +136,8 @@ func (s *Server) up() bool {
 	}
 }
 
-// launch starts the process on a free port and registers its cleanup, without waiting until it is ready. To
-// start several servers, launch all of them first.
+// launch starts the process on a free port and registers its cleanup. It does not wait until the server is
+// ready, so several servers can be launched before you wait for the first one.
 func (s *Server) launch(tb testing.TB) {
 	tb.Helper()
 	s.tb, s.dir = tb, tb.TempDir() // before Cleanup: the directory must outlive the process
@@ -156,9 +156,9 @@ func (s *Server) launch(tb testing.TB) {
 	})
 }
 
-// exec starts the process and returns nil when it listens. It returns an error if another process has taken
-// the port after FreePort. If the process ends for another reason, the test fails, because the next one would
-// end as well.
+// exec starts the process and returns nil when the process replies. It returns an error if another process
+// has taken the port since FreePort, or if the process was killed. If the process exits for another reason,
+// exec fails the test, because the next process would also exit.
 func (s *Server) exec(extra ...string) error {
 	s.tb.Helper()
 	path, err := exec.LookPath(cmp.Or(os.Getenv(serverEnv), binary))
@@ -189,8 +189,8 @@ func (s *Server) exec(extra ...string) error {
 			continue
 		}
 		err := fmt.Errorf("%s ended: %v\n%s%s", s.Addr(), cmd.ProcessState, out, s.log())
-		// "Address already in use", or with musl "Address in use". A process that was killed may be luckier
-		// the next time.
+		// The message is "Address already in use" or, with musl, "Address in use". If the process was killed,
+		// another attempt can succeed.
 		if cmd.ProcessState.Exited() && !strings.Contains(err.Error(), "in use") {
 			s.tb.Fatalf("%s cannot run as Redis 7 or newer; %s names another server: %v", path, serverEnv, err)
 		}
@@ -216,19 +216,20 @@ func (s *Server) arguments() []string {
 	return slices.Concat(args, []string{
 		"--save", "", "--enable-debug-command", "local",
 		"--repl-diskless-sync-delay", "0", // otherwise a replica gets no data for 5 s
-		"--rdb-del-sync-files", "yes", // otherwise a replica finds the copy after Restart
+		"--rdb-del-sync-files", "yes", // otherwise a replica loads the copy after Restart
 	}, s.args)
 }
 
-// answers reports whether this process replies on the port, and not another process that
-// has taken it. A process that loads its data also replies.
+// answers reports whether the process of s replies on its port. Another process that has taken the port does
+// not count. A process that is still loading its data also replies.
 func (s *Server) answers() bool {
-	// A short timeout: if another process has the port and is silent, this one has ended.
+	// The timeout is short, because another process may have the port and never reply. Then the process of s
+	// has exited.
 	info, err := s.tryFor(500*time.Millisecond, "INFO", "server")
 	return err == nil && strings.Contains(info, fmt.Sprintf("process_id:%d\r\n", s.proc.Process.Pid))
 }
 
-// ready waits until the data are loaded.
+// ready waits until the server has loaded its data.
 func (s *Server) ready() {
 	s.tb.Helper()
 	Eventually(s.tb, "redis to be ready", func() error {
@@ -246,12 +247,13 @@ func (s *Server) log() string {
 	return string(log[max(0, len(log)-enough):])
 }
 
-// ports counts the ports that the tests of a process have tried.
+// ports counts the ports that FreePort has tried in this process.
 var ports atomic.Int32 //nolint:gochecknoglobals // a port is for one test alone
 
-// FreePort returns a free port of 127.0.0.1, for TCP and UDP. No other call returns it while this process
-// runs, on Linux in any process of this user, on other systems in this process. The port is below the range
-// of ports for outgoing connections, so that none of them takes it while its server is down.
+// FreePort returns a port of 127.0.0.1 that is free for TCP and UDP. No other call in this process returns
+// the same port. On Linux, no process of the same user gets that port from FreePort while this process is
+// running. The port is below the range for outgoing connections, so no such connection takes it while its
+// server is down.
 func FreePort(tb testing.TB) int {
 	tb.Helper()
 	for range 1000 {

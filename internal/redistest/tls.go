@@ -11,14 +11,14 @@ import (
 	"testing"
 )
 
-// The user of StartTLS.
+// The user that a server of StartTLS accepts.
 const (
 	user     = "roost"
 	password = "correct-horse:battery/staple?" // needs escaping in a URL
 )
 
-// StartTLS starts a single server that only accepts TLS, with a certificate of a private CA, and only a user
-// with a password.
+// StartTLS starts a single server that accepts only TLS connections and only one user, with a password. Its
+// certificate is self-signed.
 func StartTLS(tb testing.TB) *Server {
 	tb.Helper()
 	s := &Server{user: user, password: password}
@@ -33,11 +33,12 @@ func StartTLS(tb testing.TB) *Server {
 	return s
 }
 
-// TLSConfig returns a configuration that trusts the server of StartTLS, or nil for other servers.
+// TLSConfig returns a client configuration that trusts the certificate of a server of StartTLS. For other
+// servers it returns nil.
 func (s *Server) TLSConfig() *tls.Config { return s.tls.Clone() }
 
-// certificate writes httptest's certificate for this host, which is its own authority,
-// and the key, and returns a configuration that trusts it.
+// certificate writes the self-signed certificate of package httptest for 127.0.0.1, and its private key. It
+// returns a configuration that trusts the certificate.
 func certificate(tb testing.TB, certFile, keyFile string) *tls.Config {
 	tb.Helper()
 	server := httptest.NewTLSServer(http.NotFoundHandler())

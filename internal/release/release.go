@@ -1,15 +1,16 @@
-// Package release says which version of roost a program has.
+// Package release returns the version of roost that a program contains.
 package release
 
 import "runtime/debug"
 
 const module = "github.com/roost-cluster/roost"
 
-// Version is the version of a release. scripts/release.sh sets it with -ldflags, because an unpacked source
-// archive has no history. Other builds use what the go command recorded.
+// Version is the version of a release build. scripts/release.sh sets it with -ldflags, because an unpacked
+// source archive has no Git history. In other builds, Version is empty and Name uses the version that the go
+// command recorded.
 var Version string //nolint:gochecknoglobals // set by -ldflags
 
-// Commit is the commit of a release. It is set together with Version.
+// Commit is the Git commit of a release build. scripts/release.sh sets it together with Version.
 var Commit string //nolint:gochecknoglobals // set by -ldflags
 
 // Name returns the version of roost in this program: a tag such as v1.2.3, the pseudo-version of a commit
@@ -29,8 +30,8 @@ func nameOf(version string, info *debug.BuildInfo) string {
 	return version
 }
 
-// recorded returns the version that the go command recorded for roost, as the program itself or as one of its
-// modules.
+// recorded returns the version that the go command recorded for roost. In info, roost is either the main
+// module or a dependency.
 func recorded(info *debug.BuildInfo) string {
 	if info.Main.Path == module {
 		return info.Main.Version

@@ -13,16 +13,17 @@ type Reader struct {
 	most  int
 }
 
-// NewReader returns a reader of the events of a type, each with at most most bytes.
+// NewReader returns a reader for events of the type kind. most limits the data of an event, and each line, in
+// bytes.
 func NewReader(r io.Reader, kind string, most int) *Reader {
 	lines := bufio.NewScanner(r)
 	lines.Buffer(nil, most)
 	return &Reader{lines, kind, most}
 }
 
-// Next returns the data of the next event, and skips comments, events of other types,
-// and unknown fields. Data may span several lines. An event without its end is dropped.
-// The end of the stream is io.EOF.
+// Next returns the data of the next event. It skips comments, events of other types, and unknown fields. The
+// data of an event can have several lines. If the stream ends in the middle of an event, Next drops that
+// event. At the end of the stream, Next returns io.EOF.
 func (r *Reader) Next() ([]byte, error) {
 	var kind, data []byte
 	for r.lines.Scan() {

@@ -1,4 +1,5 @@
-// Package sse writes server-sent events, even if clients don't read them, and reads them.
+// Package sse reads and writes server-sent events. A writer does not block forever if its client stops
+// reading.
 package sse
 
 import (
@@ -6,26 +7,27 @@ import (
 	"time"
 )
 
-// KeepAlive is a comment, which readers skip.
+// KeepAlive is a comment in the event stream, which readers ignore.
 const KeepAlive = ": keep-alive\n\n"
 
-// Stream is the response to a client. Only one goroutine may use it.
+// Stream is the response to one client. Only one goroutine can use it at a time.
 type Stream struct {
 	w       http.ResponseWriter
 	control *http.ResponseController
 	within  time.Duration
 }
 
-// New returns a stream whose client must read each event within the given time, and sets its headers.
+// New sets the headers of the response and returns its stream. The client must read each event within the
+// given time.
 func New(w http.ResponseWriter, within time.Duration) *Stream {
 	w.Header().Set("Content-Type", "text/event-stream")
 	w.Header().Set("X-Accel-Buffering", "no") // otherwise nginx delays events
 	return &Stream{w, http.NewResponseController(w), within}
 }
 
-// Send writes and flushes an event, and fails if the client does not read it in time. With a nil event, it
-// only sends the headers. Afterwards it removes the deadline, because over HTTP/2 a deadline would end even
-// an idle stream.
+// Send writes and flushes an event. It returns an error if the client does not read the event in time. If
+// event is nil, Send only sends the headers. After writing, Send removes the write deadline, because over
+// HTTP/2 an expired deadline would close even an idle stream.
 func (s *Stream) Send(event []byte) error {
 	s.limit()
 	if len(event) > 0 {
@@ -40,7 +42,7 @@ func (s *Stream) Send(event []byte) error {
 	return nil
 }
 
-// End sets the deadline for the end of the response, which the server sends.
+// End sets the write deadline for the end of the response, which the server sends after the handler returns.
 func (s *Stream) End() { s.limit() }
 
 func (s *Stream) limit() { _ = s.control.SetWriteDeadline(time.Now().Add(s.within)) }

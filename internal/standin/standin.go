@@ -1,4 +1,4 @@
-// Package standin replaces Redis in demos, which then need no server.
+// Package standin provides a replacement for Redis, so that demos do not need a Redis server.
 package standin
 
 import (
@@ -9,13 +9,13 @@ import (
 	"github.com/alicebob/miniredis/v2"
 )
 
-// Precision is the precision of the stand-in's TTLs: a key can expire this much too early. The shortest
-// important TTL is that of a lease.
+// Precision is the precision of TTLs: a key can expire up to this much too early. This is precise enough,
+// because the shortest TTL that matters is the TTL of a lease.
 const Precision = 100 * time.Millisecond
 
-// Start starts a replacement for the Redis that agents share, which runs until stop or the end of this
-// process. It returns its URL. The replacement is miniredis, which cannot send messages over a
-// connection for commands (RESP3).
+// Start starts a replacement for the Redis server that agents share, and returns its URL. The replacement
+// runs until stop is called or this process exits. It is miniredis, which cannot push messages over a
+// connection for commands (RESP3), so the URL selects protocol 2.
 func Start() (url string, stop func(), err error) {
 	server := miniredis.NewMiniRedis()
 	if err := server.StartAddr("127.0.0.1:0"); err != nil {
@@ -31,9 +31,9 @@ func Start() (url string, stop func(), err error) {
 	}, nil
 }
 
-// age expires keys, which miniredis only does on request. With ClockTTL it would check the clock at each
-// command, but would then visit all keys each time, and a list of the rooms would take 220 ms instead of 11
-// ms.
+// age advances the TTLs of keys, because miniredis does this only on request. The option ClockTTL would make
+// miniredis check the clock in each command, but then each command would visit all keys. Listing the rooms
+// would take 220 ms instead of 11 ms.
 func age(server *miniredis.Miniredis, done <-chan struct{}) {
 	tick := time.NewTicker(Precision)
 	defer tick.Stop()

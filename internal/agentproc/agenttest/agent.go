@@ -1,5 +1,5 @@
-// Package agenttest starts real agents for tests. Its functions fail the test if something is wrong with an
-// agent.
+// Package agenttest starts real agents for tests. Its functions fail the test if an agent does not behave as
+// expected.
 package agenttest
 
 import (
@@ -23,18 +23,18 @@ import (
 	"github.com/roost-cluster/roost/lease"
 )
 
-// Timeout is the limit of every wait. It says nothing about speed, because the machine may be busy.
+// Timeout limits every wait. It is much longer than a wait should take, because the machine may be busy.
 const Timeout = time.Minute
 
-// binary is built once for all tests of a process.
+// binary is built once per test process.
 var binary struct { //nolint:gochecknoglobals // tests have nothing else in common
 	once sync.Once
 	dir  string
 	err  error
 }
 
-// Folder makes a folder for programs, which have tens of MB each. The caller must remove it. Folder also
-// removes the folders of processes that were killed before they could do so.
+// Folder creates a temporary folder for program binaries, which the caller must remove. Because each binary
+// takes tens of MB, Folder also deletes the folders that killed test processes left behind.
 func Folder() (string, error) {
 	const prefix = "roost-program-"
 	dirs, _ := filepath.Glob(filepath.Join(os.TempDir(), prefix+"*"))
@@ -60,15 +60,16 @@ func buildBinary() {
 	if binary.dir, binary.err = Folder(); binary.err != nil {
 		return
 	}
-	// Build in the root module with its versions, even for tests of other modules.
+	// Build in the root module, so that tests of other modules also use the dependency versions of the root
+	// module.
 	const module = "github.com/roost-cluster/roost"
 	root, err := exec.Command("go", "list", "-m", "-f", "{{.Dir}}", module).Output()
 	if err != nil {
 		binary.err = fmt.Errorf("go list -m %s: %w", module, err)
 		return
 	}
-	// Use go run, because unlike go build it finds a linked program in Go's cache. It runs cp instead of the
-	// program.
+	// Use go run instead of go build, because only go run can take a linked program from Go's build cache.
+	// With -exec cp, it copies the program instead of running it.
 	out, err := exec.Command("go", "run", "-C", strings.TrimSpace(string(root)), "-race=false", "-exec", "cp",
 		"./cmd/roost", binary.dir).CombinedOutput()
 	if err != nil {
@@ -76,8 +77,8 @@ func buildBinary() {
 	}
 }
 
-// Binary returns the path of the roost binary as users get it. The first call builds it.
-// Under -short the test is skipped.
+// Binary returns the path of the roost binary, which is built without the race detector, as for users. The
+// first call builds the binary. With -short, Binary skips the test.
 func Binary(tb testing.TB) string {
 	tb.Helper()
 	if testing.Short() {
@@ -90,11 +91,11 @@ func Binary(tb testing.TB) string {
 	return filepath.Join(binary.dir, "roost")
 }
 
-// Overlap lets more tests run in parallel than there are CPUs, because tests of agents mostly wait. The flag
-// -parallel overrides it.
+// Overlap makes six tests run in parallel even if there are fewer CPUs, because tests of agents mostly wait.
+// The flag -parallel overrides this number.
 func Overlap() { _ = flag.Set("test.parallel", "6") }
 
-// Main runs the tests of a package, and removes the binary.
+// Main is for TestMain. It runs the tests of a package, deletes the binary, and exits.
 func Main(m *testing.M) {
 	Overlap()
 	code := m.Run()
@@ -102,10 +103,10 @@ func Main(m *testing.M) {
 	os.Exit(code)
 }
 
-// Remove removes the binary, if there is one.
+// Remove deletes the binary if Binary has built it.
 func Remove() { _ = os.RemoveAll(binary.dir) }
 
-// Start starts a process that ends with the test.
+// Start starts a process and kills it at the end of the test.
 func Start(tb testing.TB, cmd *exec.Cmd) *agentproc.Process {
 	tb.Helper()
 	endWithTest(cmd)
@@ -122,30 +123,30 @@ func Start(tb testing.TB, cmd *exec.Cmd) *agentproc.Process {
 	return p
 }
 
-// Agent is an agent of a test, with a client of its API.
+// Agent is an agent process that a test has started, with a client for the agent's API.
 type Agent struct {
 	*agentproc.Process
-	agentproc.Addrs // once it runs
+	agentproc.Addrs // set once the agent is running
 	*clusterhttp.Client
 	ID string
 	tb testing.TB
 }
 
-// Launch starts an agent on free ports and does not wait for it. Later arguments
-// override earlier ones.
+// Launch starts an agent on free ports and does not wait until it is running. Later arguments override
+// earlier ones.
 func Launch(tb testing.TB, id string, args ...string) *Agent {
 	tb.Helper()
 	return LaunchCommand(tb, id, agentproc.Command(Binary(tb), id, args...))
 }
 
-// LaunchCommand is Launch with a changed command of agentproc.Command.
+// LaunchCommand is Launch for a command from agentproc.Command that the caller has changed.
 func LaunchCommand(tb testing.TB, id string, cmd *exec.Cmd) *Agent {
 	tb.Helper()
 	cmd.Args = slices.Insert(cmd.Args, 2, "--bind", "127.0.0.1:0", "--http", "127.0.0.1:0")
 	return &Agent{Process: Start(tb, cmd), Client: new(clusterhttp.Client), ID: id, tb: tb}
 }
 
-// Run starts an agent and waits until it runs.
+// Run starts an agent and waits until it is running.
 func Run(tb testing.TB, id string, args ...string) *Agent {
 	tb.Helper()
 	a := Launch(tb, id, args...)
@@ -165,8 +166,8 @@ func (a *Agent) Runs() {
 	a.Base = a.Addrs.HTTP
 }
 
-// Signal sends a signal. After SIGSTOP it waits until the process has stopped, because its threads may run
-// for a moment longer.
+// Signal sends s to the agent. After SIGSTOP, Signal waits until the process has stopped, because its threads
+// can run for a moment longer.
 func (a *Agent) Signal(s syscall.Signal) {
 	a.tb.Helper()
 	if err := a.Process.Signal(s); err != nil {
@@ -188,8 +189,7 @@ func (a *Agent) stopped() error {
 	return err
 }
 
-// Exits waits for the end of the process and checks the exit code. The log must then contain each of the
-// texts.
+// Exits waits until the agent exits, and checks the exit code. The log must contain each of the texts.
 func (a *Agent) Exits(code int, texts ...string) {
 	a.tb.Helper()
 	select {
@@ -216,11 +216,11 @@ func (a *Agent) Logs(texts ...string) {
 	}
 }
 
-// Text returns the log without the escapes of JSON.
+// Text returns the log, with \" replaced by a plain quotation mark.
 func (a *Agent) Text() string { return strings.ReplaceAll(a.Log.String(), `\"`, `"`) }
 
-// Agree waits until the agents have the same table, see exactly each other, and together own each partition
-// once, as each agent reports about itself.
+// Agree waits until all agents have the same table and see exactly each other as members. Each agent must
+// also report that it owns the partitions that the table assigns to it, and no others.
 func Agree(tb testing.TB, agents ...*Agent) {
 	tb.Helper()
 	redistest.Eventually(tb, "the agents to agree", func() error {
@@ -235,7 +235,7 @@ func agree(ctx context.Context, agents []*Agent) error {
 	if err != nil {
 		return err
 	}
-	table, err := agents[0].Partitions(ctx) // only ask when they agree, because the table is large
+	table, err := agents[0].Partitions(ctx) // requested only after the agents agree, because the table is large
 	if err != nil {
 		return err
 	}
@@ -256,7 +256,8 @@ func agree(ctx context.Context, agents []*Agent) error {
 	return nil
 }
 
-// converged returns the digest of the table that all agents hold, if they see exactly each other.
+// converged returns the digest of the table that all agents have. It fails if the tables differ, or if an
+// agent's members are not exactly these agents.
 func converged(ctx context.Context, agents []*Agent) (digest string, err error) {
 	var ids []lease.NodeID
 	for _, a := range agents {
@@ -282,7 +283,8 @@ func converged(ctx context.Context, agents []*Agent) (digest string, err error) 
 	return digest, nil
 }
 
-// owns returns how many partitions the agent owns, which must all be its own in the table, too.
+// owns returns how many partitions the agent reports that it owns. It fails if the table assigns one of them
+// to another agent.
 func (a *Agent) owns(ctx context.Context, table clusterhttp.Partitions) (int, error) {
 	mine, err := a.Owned(ctx)
 	for _, part := range mine.Partitions {

@@ -7,8 +7,8 @@ import (
 
 const stopSignal = syscall.SIGSTOP
 
-// endWithTest makes the kernel kill the process when the test's process dies before its cleanup, because a
-// stopped child would not notice that its standard input has closed.
+// endWithTest makes the kernel kill the process if the test process dies before its cleanup. This is
+// necessary because a stopped child process does not notice that its standard input was closed.
 func endWithTest(cmd *exec.Cmd) {
 	if cmd.SysProcAttr == nil {
 		cmd.SysProcAttr = new(syscall.SysProcAttr)

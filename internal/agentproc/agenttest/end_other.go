@@ -7,6 +7,6 @@ import (
 	"syscall"
 )
 
-const stopSignal = syscall.Signal(-1) // the wait for a stopped process needs /proc
+const stopSignal = syscall.Signal(-1) // no signal: without /proc, a test cannot wait until a process has stopped
 
 func endWithTest(*exec.Cmd) {}

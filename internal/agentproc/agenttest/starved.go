@@ -7,10 +7,12 @@ import (
 	"github.com/roost-cluster/roost/internal/agentproc"
 )
 
-// Starved returns a log line which shows that the process, or another one, had no CPU for as long as its
-// lease lasts, or "". It ignores lines that contain one of causes, because the test caused them.
+// Starved looks for a log line which shows that one of the processes, or another agent in the cluster, got no
+// CPU time for as long as a lease lasts. It returns that line, or "" if there is none. Starved ignores lines
+// that contain one of causes, because the test itself caused them.
 func Starved(processes []*agentproc.Process, causes ...string) string {
-	// Unless a test causes them, an agent with rooms only logs these when it is starved.
+	// An agent with rooms logs these messages only if the test causes them or if the agent is starved of CPU
+	// time.
 	signs := []string{"own lease expired", `"reason":"expired"`, "store does not answer", "not heard over UDP", "all hostings ended"}
 	for _, p := range processes {
 		for line := range strings.Lines(p.Log.String()) {

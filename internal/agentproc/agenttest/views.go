@@ -16,13 +16,13 @@ import (
 	"github.com/roost-cluster/roost/internal/agentproc"
 )
 
-// Views are what people see at an agent, line by line.
+// Views contains what an operator sees of an agent, line by line.
 type Views struct {
-	Doctor  []string // findings of roost doctor that are not ok: with --all, the findings of other agents begin with their ids
+	Doctor  []string // findings of roost doctor that are not ok; with --all, findings of other agents start with the agent's id
 	Page    []string // findings on the dashboard that are not ok, from /v1/doctor
 	Members []string // the id and state of each member in roost members, and the lines below the table
-	History []string // events since the beginning, without moves of partitions
-	Log     []string // messages since the beginning, each with the member or senders and the reason; see said
+	History []string // events since Observe, except moves of partitions
+	Log     []string // messages since Observe, each with the member or senders and the reason; see said
 	Passes  []string // the checks that pass
 }
 
@@ -30,18 +30,19 @@ type Views struct {
 type Observer struct {
 	Client *clusterhttp.Client
 	Log    *agentproc.Log
-	All    bool // roost doctor asks all agents
+	All    bool // whether roost doctor checks all agents
 
 	tb     testing.TB
-	events int // before the beginning
-	bytes  int // of the log before it
+	events int // number of events before Observe
+	bytes  int // size of the log at Observe
 }
 
-// soon is the time between the two looks of doctor, so short that they count as one.
+// soon is the time between the two samples that roost doctor takes. It is so short that counters do not grow
+// in between.
 const soon = time.Millisecond
 
-// Observe returns an observer of an agent that has joined. It ignores what the agent has seen and logged so
-// far.
+// Observe returns an observer of an agent that has already joined. The observer ignores all earlier events
+// and log lines.
 func Observe(tb testing.TB, client *clusterhttp.Client, log *agentproc.Log) *Observer {
 	tb.Helper()
 	o := &Observer{Client: client, Log: log, tb: tb}
@@ -53,8 +54,9 @@ func Observe(tb testing.TB, client *clusterhttp.Client, log *agentproc.Log) *Obs
 	return o
 }
 
-// Await waits until the views are exactly as wanted, and returns how long that took. A line may be longer
-// than the wanted one. At the deadline, it fails the test.
+// Await waits until the views match want, and returns how long that took. A line can be longer than the
+// wanted line, which must be its prefix. Passes can contain further lines. If the views do not match in time,
+// Await fails the test.
 func (o *Observer) Await(since time.Time, within time.Duration, want Views) time.Duration {
 	o.tb.Helper()
 	for {
@@ -72,12 +74,13 @@ func (o *Observer) Await(since time.Time, within time.Duration, want Views) time
 		if took > within {
 			o.tb.Fatalf("after %v, of %v: %v", took.Round(10*time.Millisecond), within, err)
 		}
-		time.Sleep(50 * time.Millisecond) // each look starts processes, and other tests run
+		time.Sleep(50 * time.Millisecond) // each check starts processes, which slow down other tests
 	}
 }
 
-// stays fails the test if a view changes when the doctor checks with its usual time between the looks,
-// because then growing counters would be findings, and an event or log line may come late.
+// stays reads the views again and fails the test if one has changed. This time, roost doctor waits 2 s
+// between its two samples, as it does by default. It therefore notices growing counters, and late events and
+// log lines have time to arrive.
 func (o *Observer) stays(want Views) {
 	o.tb.Helper()
 	v, err := o.views(o.tb.Context(), 2*time.Second)
@@ -89,7 +92,7 @@ func (o *Observer) stays(want Views) {
 	}
 }
 
-// differ returns how the views differ from the wanted views.
+// differ returns how the views differ from want, or nil if they match.
 func (v Views) differ(want Views) error {
 	var errs []error
 	for _, c := range []struct {
@@ -114,7 +117,7 @@ func (v Views) differ(want Views) error {
 	return errors.Join(errs...)
 }
 
-// views reads all views, once the agent has looked twice for the page.
+// views reads all views. For /v1/doctor, the agent takes two samples, and over is the time between them.
 func (o *Observer) views(ctx context.Context, over time.Duration) (v Views, err error) {
 	d, err := o.Client.Doctor(ctx, over)
 	if err != nil {
@@ -147,26 +150,26 @@ func (o *Observer) views(ctx context.Context, over time.Duration) (v Views, err 
 	return v, err
 }
 
-// said returns the messages of a log, with the members and reasons that they name. It leaves out messages of
-// memberlist, and of a store that did not answer for a moment, because on a busy machine its budget of 150 ms
-// is sometimes too short.
+// said returns the messages of a log, each with the member or senders and the reason. It omits messages of
+// memberlist. It also omits a pair of messages about a store that stopped responding and recovered, because
+// on a busy machine the store budget of 150 ms is sometimes too short.
 func said(log string) (lines []string, err error) {
 	const away, back = "store does not answer; resolving without it", "store answers again"
 	for line := range strings.Lines(log) {
 		var l struct{ Msg, Member, Senders, Reason string }
 		if !strings.HasSuffix(line, "\n") {
-			continue // more follows
+			continue // the rest of the line has not been written yet
 		}
 		if err := json.Unmarshal([]byte(line), &l); err != nil {
 			return nil, fmt.Errorf("%w: %s", err, line)
 		}
 		switch i := slices.Index(lines, away); {
-		case l.Msg == "memberlist": // every half minute, about a failed exchange: in a test by chance
+		case l.Msg == "memberlist": // memberlist logs failed exchanges, which it attempts every 30 s, so only some tests see them
 			continue
 		case l.Msg == back && i >= 0:
 			lines = slices.Delete(lines, i, i+1)
 			continue
-		case l.Msg == back: // since before the beginning
+		case l.Msg == back: // the store failed before Observe
 			continue
 		}
 		lines = append(lines, strings.Join(strings.Fields(l.Msg+" "+l.Member+" "+l.Senders+" "+l.Reason), " "))
@@ -174,7 +177,7 @@ func said(log string) (lines []string, err error) {
 	return lines, nil
 }
 
-// members returns what roost members prints: the id and state of each row, and the lines below.
+// members returns the output of roost members: the id and state of each row, and the lines below the table.
 func (o *Observer) members(ctx context.Context) (lines []string, err error) {
 	out, err := o.run(ctx, "members")
 	below := false
@@ -192,7 +195,7 @@ func (o *Observer) members(ctx context.Context) (lines []string, err error) {
 	return lines, err
 }
 
-// doctor returns what roost doctor finds that is not ok.
+// doctor returns the findings of roost doctor that are not ok.
 func (o *Observer) doctor(ctx context.Context) (lines []string, err error) {
 	args := []string{"doctor", "--over", soon.String(), "--output", "json"}
 	if o.All {
@@ -220,10 +223,10 @@ func (o *Observer) doctor(ctx context.Context) (lines []string, err error) {
 			lines = append(lines, fmt.Sprintf("%s %s %s: %s", a.ID, c.Status, c.Name, c.Finding))
 		}
 	}
-	return lines, nil // the exit code is not 0 if something is not ok
+	return lines, nil // ignores err, because the exit code is not 0 if a finding is not ok
 }
 
-// run returns what a command prints.
+// run runs a roost command for the agent and returns its standard output.
 func (o *Observer) run(ctx context.Context, args ...string) (string, error) {
 	cmd := exec.CommandContext(ctx, Binary(o.tb), append(args, "--addr", o.Client.Base)...) // #nosec G204 -- the test's own binary
 	cmd.Env = agentproc.Environ()

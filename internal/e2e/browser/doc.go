@@ -1,3 +1,3 @@
-// Package browser tests what a user sees: the dashboard in a browser, commands on a
-// terminal, and answers of the API against its description.
+// Package browser tests what users see: the dashboard in a browser, commands on a terminal, and API
+// responses, which it compares with the OpenAPI description.
 package browser

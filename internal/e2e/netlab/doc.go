@@ -1,3 +1,4 @@
-// Package netlab only has tests of real agents, each in its own network namespace, with faults of the network
-// and of the processes. The tests need root and nft. Those of make networks also need control groups.
+// Package netlab contains only tests. They run real agents, each in its own network namespace, and inject
+// faults into the network and the processes. All tests need root and nft. The tests of "make networks" also
+// need control groups.
 package netlab
