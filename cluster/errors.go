@@ -66,8 +66,8 @@ var (
 	ErrManyKeys   = fmt.Errorf("cluster: a node states %d gossip keys at most: remove one first", maxKeys)
 )
 
-// Start returns a SettingsError if a seed has another value for a setting that must be the same in the whole
-// cluster.
+// SettingsError is the error of Start if a seed has another value for a setting that must be the same in the
+// whole cluster.
 type SettingsError struct {
 	Peer         string // memberlist name of the other node: id#incarnation
 	Setting      string

@@ -68,8 +68,8 @@ func (u *use) touch(change func(capacity.Need) capacity.Need) {
 	u.need, u.touched = change(u.need), time.Now()
 }
 
-// Call Host on the node that is about to serve a room, when a participant has arrived there. Host checks with
-// the store that the room lives on this node, and pins the room if it has no pin. While the room is hosted
+// Host checks with the store that a room lives on this node, and pins the room if it has no pin. Call Host on
+// the node that is about to serve the room, when a participant has arrived there. While the room is hosted
 // here, all callers share its Hosting and need no round trip. The d of later callers can raise the room's
 // size, but only Hosting.Touch and Restate lower it.
 //

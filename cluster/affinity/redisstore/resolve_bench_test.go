@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
 	"github.com/redis/rueidis"
 
 	"github.com/roost-cluster/roost/cluster"
@@ -96,6 +97,7 @@ func BenchmarkResolve(b *testing.B) {
 	n := newBench(b)
 	rooms := n.resolver(b, open(b, redisAt{URL: n.server.URL()}))
 	asking := n.resolver(b, unsure{open(b, redisAt{URL: n.server.URL()})})
+	others := n.resolver(b, goRedis(b, redis.NewClient(&redis.Options{Addr: n.server.Addr(), MaxRetries: -1}), ""))
 	one := newScript("return 1")
 	n.server.Do("SCRIPT", "LOAD", one.source)
 	n.server.Do("SET", "k", "v")
@@ -127,6 +129,7 @@ func BenchmarkResolve(b *testing.B) {
 			return resolve(asking, pinned[next.Add(1)%int64(len(pinned))], affinity.Pinned)
 		}},
 		{"first claim", 4000, func() error { return resolve(rooms, fmt.Sprint("new-", next.Add(1)), affinity.Hash) }},
+		{"first claim over go-redis", 4000, func() error { return resolve(others, fmt.Sprint("new-", next.Add(1)), affinity.Hash) }},
 		{"host of a hosted room", 100_000, func() error {
 			_, err := rooms.Host(context.Background(), "hosted", affinity.Demand{Size: 2})
 			return err

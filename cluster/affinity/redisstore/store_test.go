@@ -143,7 +143,7 @@ func TestGoRedis(t *testing.T) {
 }
 
 // goRedis returns a store over a client of go-redis, which are closed with the test.
-func goRedis(t *testing.T, client redis.UniversalClient, prefix string) *Store {
+func goRedis(t testing.TB, client redis.UniversalClient, prefix string) *Store {
 	t.Helper()
 	s, err := New(goredisconn.New(client), Options{Prefix: prefix})
 	if err != nil {
