@@ -143,18 +143,18 @@ func TestGoRedis(t *testing.T) {
 }
 
 // goRedis returns a store over a client of go-redis, which are closed with the test.
-func goRedis(t testing.TB, client redis.UniversalClient, prefix string) *Store {
-	t.Helper()
+func goRedis(tb testing.TB, client redis.UniversalClient, prefix string) *Store {
+	tb.Helper()
 	s, err := New(goredisconn.New(client), Options{Prefix: prefix})
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
-	t.Cleanup(func() {
+	tb.Cleanup(func() {
 		if err := errors.Join(s.Close(), client.Close()); err != nil {
-			t.Error(err)
+			tb.Error(err)
 		}
 	})
-	redistest.Eventually(t, "a subscription", s.Notified)
+	redistest.Eventually(tb, "a subscription", s.Notified)
 	return s
 }
 
