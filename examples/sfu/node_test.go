@@ -301,14 +301,14 @@ func TestPlayer(t *testing.T) {
 	}
 }
 
-// What an SFU needs of roost is one file of under 120 lines of code. Elsewhere it is a configuration and a directive.
+// What an SFU needs of roost is one file of under 125 lines of code. Elsewhere it is a configuration and a directive.
 func TestRoostIsSmall(t *testing.T) {
 	t.Parallel()
 	files, err := filepath.Glob("*.go")
 	if err != nil {
 		t.Fatal(err)
 	}
-	const most = 120
+	const most = 125
 	uses := regexp.MustCompile(`"github.com/roost-cluster/roost/(affinity|presence|placement|lease)`)
 	for _, name := range files {
 		text, err := os.ReadFile(name)
