@@ -6,8 +6,7 @@
 // Call New before the first command of the client. Connections to nodes that a ClusterClient already knows are not
 // watched for losses. Set MaxRetries to -1 in the options of the client, and MaxRedirects to 1 for a ClusterClient,
 // because resolvers have their own budget and circuit breaker. If the client sends a command twice, no room is harmed,
-// but the units of a new room can be counted twice. With 64 callers, go-redis takes two to three times as long as
-// rueidis (package rueidisconn).
+// but the units of a new room can be counted twice.
 package goredisconn
 
 import (
