@@ -11,7 +11,7 @@ import (
 // members that all other nodes accept, and would compute different owners. With fewer than three clocks, the
 // lower median is the earliest clock.
 
-// skew is the protocol for clocks. The census stores the cluster's clock, and counts the other clocks
+// skew is the protocol that finds nodes with wrong clocks. The census stores the cluster's clock, and counts the other clocks
 // relative to it.
 type skew struct {
 	*core

@@ -245,7 +245,7 @@ func (r *Resolver) MoveFrom(ctx context.Context, room string, from lease.Incarna
 	return r.moveFrom(ctx, room, from, epoch, []lease.NodeID{from.Node})
 }
 
-// moveFrom is like MoveFrom, but the new node is none of leaves.
+// moveFrom is like MoveFrom, but never chooses one of the nodes in leaves.
 func (r *Resolver) moveFrom(
 	ctx context.Context,
 	room string,

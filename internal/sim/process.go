@@ -258,7 +258,7 @@ func (p *Process) Owned() []placement.Partition {
 	return v.State.Owned()
 }
 
-// Batches returns what a watcher would receive that reads every state from the first on.
+// Batches returns what a watcher would receive if it read every state from the first one.
 func (p *Process) Batches() []events.Batch { return p.ledger.Batches }
 
 // Problems returns the contradictions in Batches, and the differences between their sum and the given state
