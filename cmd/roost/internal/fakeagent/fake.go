@@ -1,4 +1,4 @@
-// Package fakeagent serves the API of an agent with answers that a test sets.
+// Package fakeagent serves the API of an agent for tests. A test sets the answers.
 package fakeagent
 
 import (
@@ -18,17 +18,17 @@ import (
 	"github.com/roost-cluster/roost/placement"
 )
 
-// Agent serves the answers of Healthy until a test sets others.
+// Agent serves the answers of Healthy until a test replaces them.
 type Agent struct {
-	Env    map[string]string // environment with which commands use this agent
-	Stream chan any          // events of /v1/events; nil ends one stream
+	Env    map[string]string // environment for commands that call this agent
+	Stream chan any          // events of /v1/events; nil ends the current stream
 
 	mu      sync.Mutex
 	answers map[string]any
 	asked   map[string]int
 }
 
-// New starts an agent.
+// New starts a fake agent, which runs until the test ends.
 func New(t *testing.T) *Agent {
 	t.Helper()
 	f := &Agent{answers: Healthy(), asked: make(map[string]int), Stream: make(chan any, 16)}
@@ -39,17 +39,16 @@ func New(t *testing.T) *Agent {
 	return f
 }
 
-// Set sets the answer to a request, such as "GET /v1/members" or, with its query,
-// "GET /v1/rooms?limit=1". A func(int) any is called with the number of the request, a
-// clusterhttp.Problem is an error, nil is not found. "events" is false while
-// /v1/events fails.
+// Set sets the answer to a request, such as "GET /v1/members" or, with a query, "GET /v1/rooms?limit=1". If
+// the answer is a func(int) any, it is called with the number of the request. A clusterhttp.Problem is
+// returned as an error, and nil as not found. To make /v1/events fail, set "events" to false.
 func (f *Agent) Set(what string, answer any) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.answers[what] = answer
 }
 
-// Times returns how often a request was made.
+// Times returns how many times a request was made.
 func (f *Agent) Times(what string) int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -114,7 +113,7 @@ func (f *Agent) serveEvents(w http.ResponseWriter, r *http.Request) {
 
 const healthyDigest = 0xabc
 
-// three returns the members of the cluster, a to c.
+// three returns a cluster of three members: a, b and c.
 func three() []clusterhttp.Member {
 	members := make([]clusterhttp.Member, 3)
 	for i := range members {
@@ -141,8 +140,8 @@ func three() []clusterhttp.Member {
 	return members
 }
 
-// Healthy returns the answers of an agent of a healthy cluster of three, with every field
-// set that an answer can have.
+// Healthy returns the answers of an agent in a healthy cluster of three nodes. Every field that an answer can
+// have is set.
 func Healthy() map[string]any {
 	members := three()
 	room := clusterhttp.RoomAssignment{
@@ -155,7 +154,7 @@ func Healthy() map[string]any {
 		in.Nodes = append(in.Nodes, placement.Node{ID: m.ID, Weight: m.Weight})
 	}
 	table := Partitions(in, 12)
-	table.Balance.Advice = "" // a healthy cluster would have more partitions
+	table.Balance.Advice = "" // unlike here, a healthy cluster would have more partitions
 	return map[string]any{
 		"GET /v1/members":    clusterhttp.Members{Self: "node-a", Members: members, Version: 12, Digest: table.Digest, Converged: true},
 		"GET /v1/partitions": table,
@@ -214,7 +213,7 @@ func Healthy() map[string]any {
 	}
 }
 
-// Batch returns a batch with one change of each kind.
+// Batch returns a batch of events with one change of each kind.
 func Batch() events.Batch {
 	owned := []events.Ownership{{Partition: 3, Since: 1}}
 	return events.Batch{
@@ -223,7 +222,7 @@ func Batch() events.Batch {
 	}
 }
 
-// Partitions returns the answer of an agent with the table of these nodes.
+// Partitions returns the answer of an agent whose table has these nodes.
 func Partitions(in placement.Input, version uint64) clusterhttp.Partitions {
 	table, err := placement.Compute(in)
 	if err != nil {

@@ -1,4 +1,5 @@
-// Package rekey changes the gossip key of a cluster, one step at a time, at the agents of all members.
+// Package rekey changes the gossip key of a cluster step by step. Each step is carried out by the agents of
+// all members.
 package rekey
 
 import (
@@ -20,10 +21,11 @@ import (
 	"github.com/roost-cluster/roost/lease"
 )
 
-// ErrPartly is the error of a step that not all agents have taken. The output names them.
+// ErrPartly is the error of a step that some agents did not take. The output names these agents.
 var ErrPartly = errors.New("not all agents have taken the step")
 
-// Step is a step of a change of the gossip key, at the agents of all members.
+// Step is one step of changing the gossip key: installing a key, sending with it, or removing an old key. All
+// agents take the step.
 type Step struct {
 	install     string // path of a file
 	use, remove string // fingerprints
@@ -34,7 +36,6 @@ type Step struct {
 	print string // the fingerprint of the key
 }
 
-// Settings returns the settings of a step.
 func (k *Step) Settings() []settings.Setting {
 	return []settings.Setting{
 		{Name: "install", Arg: "FILE", FlagOnly: true, Set: settings.Nonempty(&k.install), Usage: "have all agents accept the key in FILE, too"},
@@ -62,7 +63,7 @@ func fingerprint(to *string) func(string) error {
 	}
 }
 
-// Asked reports whether the settings name a step.
+// Asked reports whether the user has asked for a step.
 func (k *Step) Asked() bool { return len(k.asked()) > 0 }
 
 func (k *Step) asked() (steps []string) {
@@ -77,20 +78,21 @@ func (k *Step) asked() (steps []string) {
 // result is the JSON output.
 type result struct {
 	Step   string         `json:"step"` // install, use or remove
-	Key    string         `json:"key"`  // its fingerprint
+	Key    string         `json:"key"`  // fingerprint of the key
 	Agents []taker        `json:"agents"`
-	Lost   []lease.NodeID `json:"lost"` // members that have gone without leaving, and may come back with their old keys
+	Lost   []lease.NodeID `json:"lost"` // members that are gone without having left; they may come back with their old keys
 }
 
 type taker struct {
 	ID      lease.NodeID `json:"id"`
 	HTTP    string       `json:"http,omitempty"`
 	Keys    []string     `json:"keys,omitempty"`
-	Unsaved string       `json:"unsaved,omitempty"` // why its restart would undo the step
-	Problem string       `json:"problem,omitempty"` // why it did not take the step
+	Unsaved string       `json:"unsaved,omitempty"` // why a restart of the agent would undo the step
+	Problem string       `json:"problem,omitempty"` // why the agent did not take the step
 }
 
-// Run takes the step at the agent of s, and then at all others. If the first one refuses, no other is asked.
+// Run takes the step at the agent of s, and then at all other agents. If the agent of s refuses, no other
+// agent is asked.
 func (k *Step) Run(ctx context.Context, s *session.Session) error {
 	if err := k.prepare(s); err != nil {
 		return err
@@ -109,14 +111,14 @@ func (k *Step) Run(ctx context.Context, s *session.Session) error {
 	if err != nil {
 		return err
 	}
-	after, err := membersOf(ctx, s) // show what agents have answered even after an error
+	after, err := membersOf(ctx, s) // the answers of agents are shown even after an error
 	answer := result{Step: k.name, Key: k.print, Lost: lost}
 	for _, a := range agents {
 		r := taker{ID: a.ID, HTTP: a.HTTP, Problem: a.Problem}
 		i := slices.IndexFunc(after.Members, func(n clusterhttp.Member) bool { return n.ID == a.ID })
 		if d, ok := done[a.ID]; ok {
 			r.Keys, r.Unsaved = d.Keys, fmt.Sprintf("%.200s", d.Unsaved)
-		} else if i >= 0 && k.doneBy(after.Members[i].Keys) { // via its key file: it may have no HTTP API
+		} else if i >= 0 && k.doneBy(after.Members[i].Keys) { // changed via its key file; it may have no HTTP API
 			r.Keys, r.Problem = after.Members[i].Keys, ""
 		}
 		answer.Agents = append(answer.Agents, r)
@@ -124,7 +126,7 @@ func (k *Step) Run(ctx context.Context, s *session.Session) error {
 	return errors.Join(answer.show(s), err)
 }
 
-// lostOf returns the members that have gone without leaving.
+// lostOf returns the members that are gone without having left.
 func lostOf(m clusterhttp.Members) []lease.NodeID {
 	lost := []lease.NodeID{}
 	for _, l := range m.Lost {
@@ -135,7 +137,7 @@ func lostOf(m clusterhttp.Members) []lease.NodeID {
 	return lost
 }
 
-// prepare reads what the settings name.
+// prepare checks the settings and reads the key to install.
 func (k *Step) prepare(s *session.Session) error {
 	steps := k.asked()
 	if len(steps) > 1 {
@@ -154,7 +156,7 @@ func (k *Step) prepare(s *session.Session) error {
 	return nil
 }
 
-// takeAll takes the step at all agents. It returns them, and the answers of those that have taken it.
+// takeAll takes the step at all agents. It returns all agents, and the answers of those that took the step.
 func (k *Step) takeAll(ctx context.Context, s *session.Session) ([]survey.Agent, map[lease.NodeID]clusterhttp.Keys, error) {
 	first, err := k.take(ctx, s)
 	if err != nil {
@@ -186,7 +188,7 @@ func membersOf(ctx context.Context, s *session.Session) (clusterhttp.Members, er
 	return s.Members(ctx)
 }
 
-// doneBy reports whether a member with these keys has taken the step.
+// doneBy reports whether a member that uses these keys has taken the step.
 func (k *Step) doneBy(keys []string) bool {
 	switch k.name {
 	case "install":
@@ -197,7 +199,6 @@ func (k *Step) doneBy(keys []string) bool {
 	return !slices.Contains(keys, k.print) && (len(keys) > 0 || k.print != cluster.PlainText)
 }
 
-// readKey reads the key to install.
 func (k *Step) readKey(s *session.Session) error {
 	if k.install == "" {
 		return nil
@@ -218,7 +219,7 @@ func (k *Step) readKey(s *session.Session) error {
 	return nil
 }
 
-// withheld returns an error if the key of install must not be sent to the agent.
+// withheld returns an error if the step has a key to install and the key must not be sent to the agent.
 func (k *Step) withheld(s *session.Session) error {
 	if why := s.Withheld(); why != "" && k.key != nil {
 		return fmt.Errorf("the agent at %s was not sent the key, %s", s.Addr, why)
@@ -226,10 +227,11 @@ func (k *Step) withheld(s *session.Session) error {
 	return nil
 }
 
-// spread is how long the members may take to learn of each other's last step.
+// spread limits how long members can take to learn of each other's last step.
 const spread = 5 * time.Second
 
-// take takes the step at an agent. It waits while the agent has to learn of other members first.
+// take takes the step at one agent. If the agent first has to learn of another member's last step, take
+// retries for at most spread.
 func (k *Step) take(ctx context.Context, s *session.Session) (clusterhttp.Keys, error) {
 	if err := k.withheld(s); err != nil {
 		return clusterhttp.Keys{}, err
@@ -307,7 +309,7 @@ func (a taker) row(row func(...any)) {
 	row(a.ID, a.Keys[0], term.OrDash(strings.Join(a.Keys[1:], " ")), note)
 }
 
-// advice says how far the step has got, and what to do next.
+// advice returns lines that tell the user how far the step has got and what to do next.
 func (r result) advice(failed, unsaved, others []string) (lines []string) {
 	did := map[string]string{"install": "accept " + r.Key, "use": "send with " + r.Key, "remove": "have dropped " + r.Key}[r.Step]
 	switch {

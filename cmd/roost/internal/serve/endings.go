@@ -9,12 +9,12 @@ import (
 	"syscall"
 )
 
-// ErrInterrupted is the error of an agent that was ended by a second signal.
+// ErrInterrupted is the error of an agent that was stopped by a second signal.
 var ErrInterrupted = errors.New("interrupted")
 
-// watchEndings waits for the reasons to end an agent. The first signal, or the end of ctx, ends the context
-// orderly, so that the agent leaves. After the second signal or, if stdinCloses is set, at the end of stdin,
-// the process has to exit now, and atOnce receives its result.
+// watchEndings returns a context that ends at the first signal or when ctx ends, so that the agent leaves.
+// After a second signal, atOnce receives ErrInterrupted, and the process must exit immediately. If
+// stdinCloses is set, atOnce receives nil when stdin ends, and the process must exit as well.
 func watchEndings(ctx context.Context, stdin io.Reader, stdinCloses bool) (orderly context.Context, atOnce <-chan error, stop func()) {
 	orderly, leave := context.WithCancel(ctx)
 	signals := make(chan os.Signal, 2)

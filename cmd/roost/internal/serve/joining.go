@@ -8,14 +8,14 @@ import (
 	"github.com/roost-cluster/roost/internal/logqueue"
 )
 
-// joining is a log handler that keeps the error of the latest warning, because a joining agent has no other
-// way to say what it waits for.
+// joining is a log handler that stores the error of the latest warning. A joining agent has no other way to
+// report what it is waiting for.
 type joining struct {
 	logqueue.Queued
 	latest *atomic.Pointer[string]
 }
 
-// newJoining wraps a handler of NewLogger.
+// newJoining wraps a handler that NewLogger created.
 func newJoining(h slog.Handler, latest *atomic.Pointer[string]) slog.Handler {
 	if q, ok := h.(logqueue.Queued); ok {
 		return joining{q, latest}
@@ -23,7 +23,8 @@ func newJoining(h slog.Handler, latest *atomic.Pointer[string]) slog.Handler {
 	return h
 }
 
-// Enabled implements slog.Handler. A warning is kept even if the log level excludes it.
+// Enabled implements slog.Handler. It accepts warnings at every log level, so that Handle can store their
+// errors.
 func (j joining) Enabled(ctx context.Context, l slog.Level) bool {
 	return l >= slog.LevelWarn || j.Queued.Enabled(ctx, l)
 }

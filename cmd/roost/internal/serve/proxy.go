@@ -18,10 +18,10 @@ import (
 	"github.com/roost-cluster/roost/cluster/routing/httpproxy"
 )
 
-// proxyGrace is how long a proxy waits for its requests when it shuts down.
+// proxyGrace is how long a proxy waits for open requests when it shuts down.
 const proxyGrace = 15 * time.Second
 
-// Proxy configures a proxy and what it follows. Run sets Place and Transport.
+// Proxy configures a proxy and its routing client. Run sets Place and Transport.
 type Proxy struct {
 	httpproxy.Config
 
@@ -29,12 +29,13 @@ type Proxy struct {
 	Probe        string // address of /healthz and /readyz; "" = none
 	Agents       routing.Config
 	Rooms        bool          // keys are rooms, and requests go where they are pinned
-	AnswerWithin time.Duration // for the headers of a response; 0 = no limit
+	AnswerWithin time.Duration // for the headers of a response; 0 means no limit
 
 	grace time.Duration // replaces proxyGrace in tests
 }
 
-// Run sends requests to the owners of their keys, until ctx ends. Then requests in progress have 15 s.
+// Run forwards each request to the owner of its key until ctx ends. After that, open requests have 15 s to
+// finish.
 func (p Proxy) Run(ctx context.Context) error {
 	signal.Ignore(syscall.SIGPIPE) // the log may have lost its reader
 	log := p.Log
@@ -43,7 +44,7 @@ func (p Proxy) Run(ctx context.Context) error {
 		return err
 	}
 	defer func() { _ = listener.Close() }()
-	following, stop := context.WithCancel(context.WithoutCancel(ctx)) // continues for the last requests
+	following, stop := context.WithCancel(context.WithoutCancel(ctx)) // still routes the last requests
 	defer stop()
 	c, err := routing.Start(following, p.Agents)
 	if err != nil {
@@ -81,7 +82,7 @@ func (p Proxy) Run(ctx context.Context) error {
 	return nil
 }
 
-// placeBy returns a Place that uses the table or the pins.
+// placeBy returns a Place that looks up pins if p.Rooms is set, and partition owners otherwise.
 func (p Proxy) placeBy(c *routing.Client) httpproxy.Place {
 	if p.Rooms {
 		return (&pinnedRooms{client: c, log: p.Log}).place
@@ -89,7 +90,7 @@ func (p Proxy) placeBy(c *routing.Client) httpproxy.Place {
 	return httpproxy.FromClient(c)
 }
 
-// end waits for the requests in progress, and breaks them off after a while.
+// end waits for open requests, and aborts them after the grace period.
 func (p Proxy) end(ctx context.Context, srv *http.Server, requests *inProgress) {
 	grace := cmp.Or(p.grace, proxyGrace)
 	p.Log.Info("shutting down; finishing open requests", "for", grace)
@@ -101,8 +102,8 @@ func (p Proxy) end(ctx context.Context, srv *http.Server, requests *inProgress) 
 	}
 }
 
-// inProgress counts the requests in progress. It is needed because Shutdown of http.Server does not wait for
-// WebSockets, which are hijacked.
+// inProgress counts open requests. The count is needed because http.Server.Shutdown does not wait for
+// hijacked connections such as WebSockets.
 type inProgress struct {
 	http.Handler
 
@@ -115,7 +116,8 @@ func (h *inProgress) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h.Handler.ServeHTTP(w, r)
 }
 
-// wait waits for the end of all requests. The server must no longer accept new ones.
+// wait waits until all requests have finished. When it is called, the server must no longer accept new
+// requests.
 func (h *inProgress) wait(ctx context.Context) error {
 	ended := make(chan struct{})
 	go func() {
@@ -145,8 +147,9 @@ func serverOf(h http.Handler, log *slog.Logger) *http.Server {
 	}
 }
 
-// probes serves /healthz and /readyz. The proxy is ready from the first table to the end of ctx. An old table
-// is not a failure, because all proxies would fail at once, and the last table is the best there is.
+// probes serves /healthz and /readyz. The proxy is ready from the first table until ctx ends. An outdated
+// table does not make the proxy unready. Otherwise all proxies would become unready at the same time,
+// although the last table is the best one available.
 func probes(ctx context.Context, c *routing.Client) http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, `{"status":"ok"}`) })

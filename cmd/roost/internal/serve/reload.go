@@ -21,30 +21,30 @@ import (
 	"github.com/roost-cluster/roost/cmd/roost/internal/store"
 )
 
-// watchEvery is how often the agent checks the files of its settings. It uses new content after two checks in
-// a row have found it, so that a file that is being written has time to become complete.
+// watchEvery is how often the agent checks the files of its settings. New content is used only after two
+// consecutive checks have found it, so that a partly written file is not read.
 const watchEvery = 2 * time.Second
 
-// Reloading has what is needed to reload the settings of a running agent.
+// Reloading has what a running agent needs to reload its settings.
 type Reloading struct {
 	Load  func() (settings.Agent, error) // reads all sources again
 	Level *slog.LevelVar                 // of the log
 }
 
-// hangups starts catching SIGHUP. Otherwise a SIGHUP that is sent to reload the settings would kill an agent
-// that is still joining.
+// hangups starts catching SIGHUP. Without it, a SIGHUP meant to reload the settings would kill an agent that
+// is still joining.
 func hangups() chan os.Signal {
 	received := make(chan os.Signal, 1)
 	signal.Notify(received, syscall.SIGHUP)
 	return received
 }
 
-// reloader applies settings that have changed.
+// reloader applies changed settings to a running agent.
 type reloader struct {
 	Reloading
 
 	agent *cluster.Agent
-	pins  store.Store // nil: there is none
+	pins  store.Store // nil if there is no store
 	web   *web
 	log   *slog.Logger
 
@@ -52,24 +52,24 @@ type reloader struct {
 	running settings.Agent
 	files
 
-	state atomic.Pointer[sources] // what others may read
+	state atomic.Pointer[sources] // read by other goroutines
 }
 
-// files are the files of the settings.
+// files tracks changes of the files that the settings are read from.
 type files struct {
-	read settings.Files // as of the last attempt to read the settings
-	seen settings.Files // as of the last check, if they have changed since then
+	read settings.Files // when the settings were last read, or tried to be
+	seen settings.Files // at the last check
 }
 
-// changed reports whether a file has had new content for long enough.
+// changed reports whether a file has changed and the last two checks have found the same content.
 func (f *files) changed() bool {
 	before := f.seen
 	f.seen = f.read.Now()
 	return !maps.Equal(f.seen, f.read) && maps.Equal(f.seen, before)
 }
 
-// start starts an agent with its scopes. If settings that need no restart change while it joins, it gives up
-// and returns the new settings.
+// start starts an agent with its scopes. If settings that need no restart change while the agent joins, start
+// stops joining and returns the new settings.
 func (r Reloading) start(
 	ctx context.Context,
 	c cluster.Config,
@@ -96,15 +96,15 @@ func (r Reloading) start(
 	}
 	for _, s := range running.Scopes {
 		if _, err := agent.Scope(s.Name, s.Match); err != nil {
-			_ = agent.Leave(joining) // otherwise the others would treat it as a crash
+			_ = agent.Leave(joining) // otherwise the other nodes would report a crash
 			return nil, nil, err
 		}
 	}
-	return agent, nil, nil // the reloader finds what has changed at the same moment
+	return agent, nil, nil // the reloader notices settings that changed at this moment
 }
 
-// await waits until settings change that need no restart, and returns the new settings, or nil at the end of
-// ctx.
+// await waits until settings change that need no restart, and returns the new settings. If ctx ends first,
+// await returns nil.
 func (r Reloading) await(ctx context.Context, running settings.Agent, hangups <-chan os.Signal, log *slog.Logger) *settings.Agent {
 	f := files{read: running.Read()}
 	look := time.NewTicker(watchEvery)
@@ -135,7 +135,7 @@ func (r Reloading) await(ctx context.Context, running settings.Agent, hangups <-
 	}
 }
 
-// tell logs what is risky about new settings, and which settings need a restart.
+// tell logs the risks of new settings, and which changed settings need a restart.
 func tell(log *slog.Logger, warnings, restart []string) {
 	for _, w := range warnings {
 		log.Warn("risky configuration", "why", w)
@@ -145,13 +145,13 @@ func tell(log *slog.Logger, warnings, restart []string) {
 	}
 }
 
-// sources is the state of the files and variables that the settings come from.
+// sources is the state of the files and environment variables that the settings are read from.
 type sources struct {
-	problem string // why the last reload failed; "" = it did not
+	problem string // why the last reload failed; "" if it succeeded
 	since   time.Time
 	restart []string // changed settings that need a restart to take effect
 	keyFile string
-	keys    []string // fingerprints of the keys that keyFile has; plain text without a key file
+	keys    []string // fingerprints of the keys in keyFile; plain text without a key file
 }
 
 func newReloader(r Reloading, running settings.Agent, agent *cluster.Agent, pins store.Store, web *web, log *slog.Logger) *reloader {
@@ -160,7 +160,7 @@ func newReloader(r Reloading, running settings.Agent, agent *cluster.Agent, pins
 	return own
 }
 
-// run reloads the settings at each SIGHUP, and when one of their files has changed, until ctx ends.
+// run reloads the settings after each SIGHUP and whenever one of their files changes, until ctx ends.
 func (r *reloader) run(ctx context.Context, hangups <-chan os.Signal) {
 	look := time.NewTicker(watchEvery)
 	defer look.Stop()
@@ -185,8 +185,8 @@ func (r *reloader) look() bool {
 	return r.changed()
 }
 
-// reload applies what can change. If any source has a problem, nothing changes. If it was not requested and
-// nothing has changed, it does not log.
+// reload applies the changed settings that need no restart. If any source has a problem, no setting changes.
+// An automatic reload that finds no change does not log.
 func (r *reloader) reload(requested bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -220,14 +220,14 @@ func (r *reloader) failed(err error) {
 	r.publish(err.Error(), r.state.Load().restart)
 }
 
-// apply begins with what can fail, so that changes are applied completely or not at all.
+// apply starts with the changes that can fail, so that either all changes are applied or none.
 func (r *reloader) apply(a settings.Agent, changed []string) error {
 	if slices.Contains(changed, "key-file") {
 		if err := r.agent.SetKeys(a.Cluster.Key, a.Cluster.OldKeys...); err != nil {
 			return err
 		}
 	}
-	if slices.Contains(changed, "join") { // the seeds are valid already
+	if slices.Contains(changed, "join") { // the seeds have already been validated
 		if err := r.agent.SetJoin(a.Cluster.Join...); err != nil {
 			return err
 		}
@@ -255,8 +255,8 @@ func (r *reloader) publish(problem string, restart []string) {
 	r.state.Store(s)
 }
 
-// failing returns why the last reload of settings or TLS files failed, and since when reloading fails, or ""
-// if it succeeded.
+// failing returns the reason why the last reload of settings or TLS files failed, and the time since which
+// reloading has been failing. If the last reload succeeded, it returns "".
 func (r *reloader) failing() (problem string, since time.Time) {
 	s := r.state.Load()
 	tls, at := r.web.certs.problem()
@@ -269,7 +269,7 @@ func (r *reloader) failing() (problem string, since time.Time) {
 	return s.problem + "; " + tls, s.since
 }
 
-// report returns the state of the sources for the doctor.
+// report returns the state of the sources, for roost doctor.
 func (r *reloader) report() *clusterhttp.Sources {
 	s := r.state.Load()
 	report := &clusterhttp.Sources{Restart: s.restart}
@@ -282,12 +282,13 @@ func (r *reloader) report() *clusterhttp.Sources {
 	return report
 }
 
-// oneLine joins the lines of several problems.
+// oneLine joins several lines of problems into one line.
 func oneLine(problems string) string {
 	return strings.ReplaceAll(strings.ReplaceAll(problems, ":\n  ", ": "), "\n  ", "; ")
 }
 
-// sameKeys reports whether two lists of fingerprints begin with the same one, and have the same others in any order.
+// sameKeys reports whether two lists of fingerprints start with the same fingerprint and contain the same
+// others in any order.
 func sameKeys(a, b []string) bool {
 	if len(a) == 0 || len(b) == 0 {
 		return len(a) == len(b)
@@ -295,7 +296,7 @@ func sameKeys(a, b []string) bool {
 	return a[0] == b[0] && slices.Equal(slices.Sorted(slices.Values(a[1:])), slices.Sorted(slices.Values(b[1:])))
 }
 
-// saveKeys writes the gossip keys into the key file, after the HTTP API has changed them.
+// saveKeys writes the gossip keys to the key file after they were changed via the HTTP API.
 func (r *reloader) saveKeys() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()

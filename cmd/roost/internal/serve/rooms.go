@@ -17,15 +17,16 @@ import (
 )
 
 const (
-	roomFresh   = 500 * time.Millisecond // how long an answer is used without asking again
+	roomFresh   = 500 * time.Millisecond // how long an answer is reused
 	roomTimeout = 2 * time.Second        // for all agents together
-	maxRooms    = 1 << 16                // known rooms; beyond that, all are forgotten
+	maxRooms    = 1 << 16                // number of rooms to remember; when it is reached, all are forgotten
 	sayAgain    = time.Minute
 )
 
-// pinnedRooms finds the server of a key by its pin, by resolving the key as a room. While no agent knows the
-// pins, a known room stays where it was as long as its node is a member. An unknown room goes to the agents'
-// best guess. If no agent answers, it gets an error.
+// pinnedRooms finds the server for a key by resolving the key as a room. While the agents cannot read the
+// pins, a known room stays on its node as long as that node is a member, and an unknown room goes to the node
+// that an agent guesses. If no agent answers at all, a known room stays on its node, and a request for an
+// unknown room fails.
 type pinnedRooms struct {
 	client  *routing.Client
 	log     *slog.Logger
@@ -33,7 +34,7 @@ type pinnedRooms struct {
 
 	mu    sync.Mutex
 	rooms map[string]pinnedRoom
-	said  time.Time // when it was logged that rooms are not resolved
+	said  time.Time // when the log last said that rooms cannot be resolved
 }
 
 type pinnedRoom struct {
@@ -42,7 +43,7 @@ type pinnedRoom struct {
 	at   time.Time
 }
 
-// place is an httpproxy.Place.
+// place implements httpproxy.Place.
 func (p *pinnedRooms) place(room string) (addr string, here bool, err error) {
 	p.mu.Lock()
 	known := p.rooms[room]
@@ -70,7 +71,7 @@ func (p *pinnedRooms) place(room string) (addr string, here bool, err error) {
 	return d.Addr, false, err
 }
 
-// resolve asks the agents where a room is, and remembers the answer unless it is a guess.
+// resolve asks the agents where a room is. It remembers the answer, except if the answer is only a guess.
 func (p *pinnedRooms) resolve(room string) (d reconnect.Directive, err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), roomTimeout) // shared by many requests
 	defer cancel()
@@ -92,7 +93,7 @@ func (p *pinnedRooms) resolve(room string) (d reconnect.Directive, err error) {
 	return d, nil
 }
 
-// warn logs once a minute that rooms are not resolved.
+// warn logs that rooms cannot be resolved, at most once a minute.
 func (p *pinnedRooms) warn(err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

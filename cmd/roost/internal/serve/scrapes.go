@@ -11,13 +11,14 @@ import (
 )
 
 const (
-	scrapeFresh = 500 * time.Millisecond // how long an answer is good for clients that share it
-	fewScrapes  = 4                      // responses that may be in progress before clients share one
+	scrapeFresh = 500 * time.Millisecond // how long clients can share an answer
+	fewScrapes  = 4                      // responses in progress before clients have to share one
 )
 
-// scrapes serves GET /metrics from memory, so that a client that does not read does not block others.
-// Responses that nobody reads would fill the memory. So while many are in progress, all other clients within
-// half a second share one, in Prometheus's text format and uncompressed, whatever they ask for.
+// scrapes serves GET /metrics from memory, so that a client that does not read its response cannot block the
+// others. To limit that memory, clients share responses while more than four responses are in progress. A
+// shared response is reused for half a second. It is always in Prometheus's text format and uncompressed,
+// regardless of what the client accepts.
 type scrapes struct {
 	gather http.Handler
 
@@ -27,7 +28,8 @@ type scrapes struct {
 	shared *scrape
 }
 
-// scrape is a response, which is an http.ResponseWriter until it is complete.
+// scrape is a response to a scrape. While the response is being written, scrape acts as the
+// http.ResponseWriter.
 type scrape struct {
 	header http.Header
 	status int
@@ -51,7 +53,7 @@ func (s *scrapes) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	maps.Copy(w.Header(), answer.header)
 	w.WriteHeader(answer.status)
-	_, _ = w.Write(answer.body.Bytes()) // the client may have gone
+	_, _ = w.Write(answer.body.Bytes()) // the client may be gone
 }
 
 func (s *scrapes) scrape(r *http.Request) *scrape {

@@ -1,4 +1,4 @@
-// Package serve runs an agent with its HTTP API and its store of pins, and shuts it down.
+// Package serve runs an agent with its HTTP API and its store of pins, and shuts the agent down.
 package serve
 
 import (
@@ -26,10 +26,10 @@ const (
 
 var errOverdue = errors.New("the agent did not end in time")
 
-// Run runs the agent until it stops by itself, or a signal or the end of stdin stops it. After a second
-// signal it returns ErrInterrupted.
+// Run runs the agent until it stops by itself, or until a signal or the end of stdin stops it. After a second
+// signal, Run returns ErrInterrupted.
 func Run(ctx context.Context, a settings.Agent, stdin io.Reader, log *slog.Logger, reloading Reloading) error {
-	signal.Ignore(syscall.SIGPIPE) // its log has lost its reader
+	signal.Ignore(syscall.SIGPIPE) // otherwise the agent would die when the reader of its log does
 	orderly, atOnce, stop := watchEndings(ctx, stdin, a.StdinCloses)
 	defer stop()
 	ended := make(chan error, 1)
@@ -49,8 +49,9 @@ func Run(ctx context.Context, a settings.Agent, stdin io.Reader, log *slog.Logge
 	}
 }
 
-// run runs the agent until it stops by itself, or leaves after the end of ctx. If settings change while it
-// joins and owns nothing, it starts again with the new settings. That is how a wrong seed can be corrected.
+// run runs the agent until it stops by itself, or leaves because ctx has ended. If settings change while the
+// agent is still joining and owns nothing, run starts the agent again with the new settings. This makes it
+// possible to correct a wrong seed without a restart.
 func run(ctx context.Context, a settings.Agent, log *slog.Logger, reloading Reloading) error {
 	received := hangups()
 	defer signal.Stop(received)
@@ -64,8 +65,8 @@ func run(ctx context.Context, a settings.Agent, log *slog.Logger, reloading Relo
 	}
 }
 
-// runWith is run with one version of the settings. If they change while the agent joins, it returns the new
-// ones.
+// runWith runs the agent with one version of the settings. If the settings change while the agent joins,
+// runWith returns the new settings.
 func runWith(
 	ctx context.Context,
 	a settings.Agent,
@@ -104,8 +105,8 @@ func runWith(
 			_ = agent.Close()
 			return nil, err
 		}
-		// After its drain, the agent still answers calls about rooms for this time, while the leave message
-		// spreads.
+		// After draining, the agent still answers requests about rooms for this long, so that its leave
+		// message can spread.
 		delay = cmp.Or(delay, 5*agent.Config().GossipInterval)
 	}
 	reloads := newReloader(reloading, running, agent, pins, web, log)
@@ -135,12 +136,12 @@ func logAlways(log *slog.Logger, level slog.Level, message string, args ...any) 
 	_ = log.Handler().Handle(context.Background(), line)
 }
 
-// drain drains the node, and then waits while callers still get answers, and learn from /readyz to ask other
-// nodes.
+// drain drains the node and waits for delay. During that time callers still get answers, and /readyz tells
+// them to use other nodes.
 func drain(agent *cluster.Agent, delay time.Duration) {
 	ctx, cancel := context.WithTimeout(context.Background(), delay)
 	defer cancel()
-	_ = agent.Drain(ctx) // it continues if ctx ends first; Leave waits for it
+	_ = agent.Drain(ctx) // if delay ends first, Leave waits for the rest
 	select {
 	case <-ctx.Done():
 	case <-agent.Done():
@@ -156,8 +157,8 @@ func end(rooms *affinity.Resolver, log *slog.Logger) {
 	}
 }
 
-// NewLogger returns a logger in the given format that never waits for w. end waits for the last lines, for at
-// most a second.
+// NewLogger returns a logger in the given format that never blocks on w. end waits up to a second for the
+// last lines to be written.
 func NewLogger(w io.Writer, format string, level slog.Leveler) (_ *slog.Logger, end func()) {
 	o := &slog.HandlerOptions{Level: level}
 	var h slog.Handler = slog.NewTextHandler(w, o)

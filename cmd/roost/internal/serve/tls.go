@@ -13,22 +13,22 @@ import (
 	"github.com/roost-cluster/roost/cmd/roost/internal/settings"
 )
 
-// certificates are the TLS files. They are read again when they have changed, because an agent lives longer
-// than its certificate.
+// certificates reads the TLS files, and reads them again when they change, because an agent usually runs
+// longer than its certificate is valid.
 type certificates struct {
 	files settings.TLS
 	log   *slog.Logger
 
 	mu     sync.Mutex
 	config *tls.Config
-	read   []os.FileInfo // as they were when config was made
+	read   []os.FileInfo // the files when config was made
 	next   time.Time     // when to check them again
 	failed string        // the last failure that was logged
 	since  time.Time     // time of failed
 	warned time.Time     // when the log last said that the certificate expires soon
 }
 
-// lookEvery is how often the files are checked at most.
+// lookEvery is the minimum time between two checks of the files.
 const lookEvery = time.Second
 
 func readCertificates(files settings.TLS, log *slog.Logger) (*certificates, error) {
@@ -39,7 +39,8 @@ func readCertificates(files settings.TLS, log *slog.Logger) (*certificates, erro
 	return c, nil
 }
 
-// server returns the configuration of the listener. Open connections keep theirs.
+// server returns the configuration of the listener. Open connections keep the certificate that they started
+// with.
 func (c *certificates) server() *tls.Config {
 	return &tls.Config{
 		MinVersion:         tls.VersionTLS12,
@@ -47,8 +48,8 @@ func (c *certificates) server() *tls.Config {
 	}
 }
 
-// look returns the configuration from the files, or from their last valid content. Without TLS it returns
-// nil.
+// look returns the TLS configuration. If the files are invalid, it returns the last valid configuration. If c
+// is nil, TLS is off, and look returns nil.
 func (c *certificates) look(now time.Time) *tls.Config {
 	if c == nil {
 		return nil
@@ -63,7 +64,7 @@ func (c *certificates) look(now time.Time) *tls.Config {
 	if c.failed == "" && c.unchanged() { // after a failure, the files may have been restored
 		return c.config
 	}
-	if err := c.load(); err != nil { // half of them may be new
+	if err := c.load(); err != nil { // the files may be only partly replaced
 		if c.failed != err.Error() {
 			c.failed, c.since = err.Error(), now
 			c.log.Warn("TLS files unusable; keeping the former certificate", "err", err)
@@ -75,7 +76,8 @@ func (c *certificates) look(now time.Time) *tls.Config {
 	return c.config
 }
 
-// problem returns why the files cannot be used and since when, or "" if they can.
+// problem returns the reason why the files cannot be used and the time since when, or "" if the files are
+// valid.
 func (c *certificates) problem() (why string, since time.Time) {
 	if c == nil {
 		return "", time.Time{}
@@ -113,7 +115,7 @@ func (c *certificates) stat() (infos []os.FileInfo, _ error) {
 }
 
 func (c *certificates) load() error {
-	read, err := c.stat() // do this before reading the files, so that a change in between is noticed the next time
+	read, err := c.stat() // stat before reading, so that the next check notices a change in between
 	if err != nil {
 		return err
 	}
@@ -126,13 +128,13 @@ func (c *certificates) load() error {
 		if config.ClientCAs, err = settings.CertPool(c.files.ClientCA); err != nil {
 			return err
 		}
-		config.ClientAuth = tls.VerifyClientCertIfGiven // probes have none: see certified
+		config.ClientAuth = tls.VerifyClientCertIfGiven // probes have no certificate: see certified
 	}
 	c.config, c.read = config, read
 	return nil
 }
 
-// warn logs once a day that the certificate ends within a week, or has ended.
+// warn logs once a day that the certificate has expired or expires within a week.
 func (c *certificates) warn(now time.Time) {
 	const day, week = 24 * time.Hour, 7 * 24 * time.Hour
 	if ends := c.config.Certificates[0].Leaf.NotAfter; ends.Sub(now) < week && now.Sub(c.warned) >= day {
@@ -141,8 +143,8 @@ func (c *certificates) warn(now time.Time) {
 	}
 }
 
-// certified returns why a client is rejected that has shown no certificate of the CA of clients, or nil.
-// Probes need none.
+// certified returns why a request is rejected: its client has not shown a certificate from --http-client-ca.
+// It returns nil if the request is allowed. Probes are always allowed.
 func (c *certificates) certified(r *http.Request) *clusterhttp.Problem {
 	if c == nil || c.files.ClientCA == "" || (r.TLS != nil && len(r.TLS.VerifiedChains) > 0) ||
 		r.URL.Path == "/healthz" || r.URL.Path == "/readyz" {

@@ -27,11 +27,11 @@ import (
 	"github.com/roost-cluster/roost/cmd/roost/internal/settings"
 )
 
-// web serves the HTTP API of an agent. It listens before the agent starts, so that a taken port is known
-// before the node joins. Until the agent runs, it responds with "not ready" to programs, and serves people
-// the page, which waits.
+// web serves the HTTP API of an agent. It listens before the agent starts, so that a port that is already in
+// use is reported before the node joins. Until the agent runs, web responds to API requests with "not ready",
+// and serves a dashboard that waits for the agent.
 type web struct {
-	addr    string // where it listens, or settings.Off
+	addr    string // of the listener, or settings.Off
 	options clusterhttp.Options
 	server  *http.Server  // nil if off
 	certs   *certificates // nil without TLS
@@ -98,8 +98,8 @@ func listenHTTP(ctx context.Context, a settings.Agent, log *slog.Logger) (*web, 
 	return w, nil
 }
 
-// listensAt returns the address of a listener, with the zone that was asked for, because Linux does not
-// return the zone of a listener, and a link-local address is useless without it.
+// listensAt returns the address of a listener with the IPv6 zone of the configured address. Linux does not
+// return the zone of a listener, and a link-local address is useless without its zone.
 func listensAt(l net.Listener, asked string) string {
 	at, err := netip.ParseAddrPort(l.Addr().String())
 	wanted, err2 := netip.ParseAddrPort(asked)
@@ -109,7 +109,7 @@ func listensAt(l net.Listener, asked string) string {
 	return netip.AddrPortFrom(at.Addr().WithZone(wanted.Addr().Zone()), at.Port()).String()
 }
 
-// listens returns the host:port at which it listens, or "".
+// listens returns the host:port of the listener, or "" if HTTP is off.
 func (w *web) listens() string {
 	if w.server == nil {
 		return ""
@@ -117,7 +117,8 @@ func (w *web) listens() string {
 	return w.addr
 }
 
-// hint returns the likely reason why listening on an address failed, or "" if the error says it all.
+// hint returns the likely reason why listening on an address failed. If the error needs no explanation, it
+// returns "".
 func hint(err error) string {
 	switch {
 	case errors.Is(err, syscall.EADDRINUSE):
@@ -128,9 +129,9 @@ func hint(err error) string {
 	return ""
 }
 
-// show serves the API and the metrics of agent, and of its rooms if it has any.
+// show starts serving the API and the metrics of agent, and of its rooms if it has any.
 func (w *web) show(agent *cluster.Agent, rooms *affinity.Resolver, hostFor time.Duration, reloads *reloader) {
-	options := w.options // which whileJoining may be reading
+	options := w.options // copied, because whileJoining may be reading w.options
 	options.Rooms, options.HostFor = rooms, hostFor
 	options.Sources, options.SaveKeys = reloads.report, reloads.saveKeys
 	w.metrics.Unregister(w.joining)
@@ -158,19 +159,20 @@ func (w *web) ServeHTTP(out http.ResponseWriter, in *http.Request) {
 	w.whileJoining(out, in)
 }
 
-// whileJoining responds before there is an agent to ask. The page, the metrics and the reason are only for
-// requests that the agent's own handler would accept. Others get the same rejection as from that handler.
+// whileJoining responds to requests until the agent runs. Requests that the agent's own handler would reject
+// do not receive the page, the metrics or the reason why the agent is still joining. Like API requests, they
+// get the answer "not ready".
 func (w *web) whileJoining(out http.ResponseWriter, in *http.Request) {
 	open := w.options.Admit(in) == nil
 	if open && in.URL.Path == "/metrics" && (in.Method == http.MethodGet || in.Method == http.MethodHead) {
-		w.options.Metrics.ServeHTTP(out, in) // metrics of the process, and that the node is joining
+		w.options.Metrics.ServeHTTP(out, in) // metrics of the process, and one that says that the node is joining
 		return
 	}
 	if open && (in.URL.Path == "/" || strings.HasPrefix(in.URL.Path, "/dashboard/")) {
 		w.page.ServeHTTP(out, in)
 		return
 	}
-	if in.URL.Path == "/healthz" { // only depends on this process
+	if in.URL.Path == "/healthz" { // depends only on this process
 		out.Header().Set("Content-Type", "application/json")
 		_, _ = io.WriteString(out, `{"status":"ok"}`+"\n")
 		return
@@ -191,11 +193,11 @@ func reject(out http.ResponseWriter, p clusterhttp.Problem) {
 	_ = json.NewEncoder(out).Encode(p)
 }
 
-// turnAway closes each connection after its next response. Otherwise a client would send its next request to
-// a node that has gone.
+// turnAway closes each connection after its next response. Otherwise clients would keep sending requests to a
+// node that is gone.
 func (w *web) turnAway() { w.ending.Store(true) }
 
-// close waits a moment for responses in progress.
+// close waits up to a second for open responses.
 func (w *web) close() {
 	if w.server == nil {
 		return

@@ -6,12 +6,12 @@ import (
 )
 
 const (
-	progressAfter = time.Second            // shorter work shows none
+	progressAfter = time.Second            // shorter work shows no progress
 	progressEvery = 100 * time.Millisecond // at most
 )
 
-// Progress is a line about long work on a terminal. It prints nothing if the output is not a terminal. Its
-// methods are not safe for concurrent use.
+// Progress shows the progress of long work on one line of a terminal. If the output is not a terminal, it
+// prints nothing. The methods of Progress are not safe for concurrent use.
 type Progress struct {
 	Term Terminal // of Out
 	Out  io.Writer
@@ -20,7 +20,7 @@ type Progress struct {
 	shown bool
 }
 
-// Show replaces the line. The first call begins the work.
+// Show replaces the line. Nothing is shown until a second after the first call.
 func (p *Progress) Show(text string) {
 	now := time.Now()
 	if p.next.IsZero() {

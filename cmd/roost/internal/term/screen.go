@@ -28,7 +28,7 @@ func (d *Screen) Show(layOut func(columns int) []Line) error {
 	home := ""
 	switch {
 	case d.drawn > 0 && (columns != d.columns || lines != d.lines):
-		home = "\x1b[2J\x1b[H" // the terminal has moved what was drawn
+		home = "\x1b[2J\x1b[H" // the terminal has moved what was on the screen
 	case d.drawn > 0:
 		home = fmt.Sprintf("\r\x1b[%dA", d.drawn)
 	}
@@ -51,27 +51,28 @@ func Cut(page []Line, columns, lines int) []Line {
 	return page
 }
 
-// Full screen is the alternate screen of the terminal, with the cursor hidden.
+// EnterFull switches to the alternate screen of the terminal and hides the cursor. LeaveFull undoes that.
 const (
 	EnterFull = "\x1b[?1049h\x1b[?25l"
 	LeaveFull = "\x1b[?25h\x1b[?1049l"
 )
 
-// sizeTime is how often the size of the terminal is checked, because there is no portable signal for it.
+// sizeTime is how often the size of the terminal is checked. There is no portable signal for a change of the
+// size.
 const sizeTime = 200 * time.Millisecond
 
-// Full is the whole terminal in raw mode. One goroutine draws. Send functions to Update to change what it
-// draws.
+// Full draws on the whole terminal in raw mode, from one goroutine. To change what Page draws, send a
+// function to Update, and that goroutine calls it.
 type Full struct {
 	In     *os.File
 	Out    io.Writer
 	Term   Terminal
-	Update chan func()                        // each runs before the next page
+	Update chan func()                        // functions to call before the next page
 	Page   func(columns, lines int) []Line    // called after each update, key and tick
-	Key    func(typed string, last byte) bool // false ends; typed has up to four keys
+	Key    func(typed string, last byte) bool // returns false to end; typed has the last four keys or fewer
 }
 
-// Run takes the terminal over until ctx or Key ends it, and restores the terminal.
+// Run takes over the terminal until ctx ends or Key returns false. It then restores the terminal.
 func (f *Full) Run(ctx context.Context) error {
 	was, err := term.MakeRaw(int(f.In.Fd()))
 	if err != nil {
@@ -89,7 +90,7 @@ func (f *Full) Run(ctx context.Context) error {
 	return f.draw(ctx, keys)
 }
 
-// draw writes the page whenever it differs from the page on the screen.
+// draw draws the page whenever it differs from the page on the screen.
 func (f *Full) draw(ctx context.Context, keys <-chan byte) error {
 	tick := time.NewTicker(sizeTime)
 	defer tick.Stop()
@@ -117,20 +118,20 @@ func (f *Full) draw(ctx context.Context, keys <-chan byte) error {
 	}
 }
 
-// FullPage returns a page that covers the terminal. It uses carriage returns, because in raw mode a line feed
-// alone does not return to the left.
+// FullPage returns a page that covers the terminal. It ends lines with carriage returns, because in raw mode
+// a line feed does not move the cursor to the first column.
 func FullPage(page []Line, columns, lines int, colours bool) string {
 	text := Text(Cut(page, columns, lines), colours, "\x1b[K\r\n")
 	return "\x1b[H" + strings.TrimSuffix(text, "\r\n") + "\x1b[J"
 }
 
-// read sends the keys.
+// read sends each key to keys.
 func (f *Full) read(ctx context.Context, keys chan<- byte) {
 	key := make([]byte, 1)
 	for {
 		n, err := f.In.Read(key)
 		if err != nil {
-			return // signals still end the program
+			return // the program can still be stopped by a signal
 		}
 		if n == 0 {
 			continue

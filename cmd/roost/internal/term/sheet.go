@@ -15,10 +15,10 @@ type Sheet struct {
 
 const (
 	gap       = 2  // columns between cells
-	leastCell = 12 // columns that a cell keeps when its column is cut
+	leastCell = 12 // minimum width of a column that is cut
 )
 
-// NewSheet returns a table. Tabs separate the cells of the header.
+// NewSheet returns a table with the given header, in which tabs separate the cells.
 func NewSheet(header string) *Sheet {
 	s := new(Sheet)
 	var cells []any
@@ -29,7 +29,7 @@ func NewSheet(header string) *Sheet {
 	return s
 }
 
-// Row adds a row. Cells are formatted like fmt does, unless they are Toned.
+// Row adds a row. Cells are formatted as by fmt.Sprint, except if they are Toned.
 func (s *Sheet) Row(cells ...any) {
 	row := make([]Toned, len(cells))
 	for i, cell := range cells {
@@ -37,13 +37,13 @@ func (s *Sheet) Row(cells ...any) {
 		if !ok {
 			t.Text = fmt.Sprint(cell)
 		}
-		row[i] = Toned{Harmless(t.Text), t.Tone} // escape now, because the width of columns depends on it
+		row[i] = Toned{Harmless(t.Text), t.Tone} // escaped here, because the widths of the columns depend on it
 	}
 	s.rows = append(s.rows, row)
 }
 
-// Lines lays the table out for a terminal with at most most columns, or without a limit if it is 0. It first
-// cuts the widest columns, and then drops columns from the right.
+// Lines lays out the table for a terminal that is at most most columns wide. If most is 0, there is no limit.
+// Lines first cuts the widest columns and then drops columns from the right.
 func (s *Sheet) Lines(most int) []Line {
 	widths := s.widths()
 	if most > 0 {
@@ -74,7 +74,7 @@ func (s *Sheet) widths() []int {
 	return widths
 }
 
-// fit narrows columns until all fit.
+// fit cuts and drops columns until the table fits.
 func fit(widths []int, most int) []int {
 	total := gap * (len(widths) - 1)
 	for _, w := range widths {
@@ -101,7 +101,7 @@ func fit(widths []int, most int) []int {
 	return widths
 }
 
-// Page returns a function that lays out a table, and the text below it, for a number of columns.
+// Page returns a function that lays out a table, followed by the text below, for a given number of columns.
 func Page(header string, fill func(row func(cells ...any)), below ...string) func(columns int) []Line {
 	t := NewSheet(header)
 	fill(t.Row)
@@ -110,7 +110,7 @@ func Page(header string, fill func(row func(cells ...any)), below ...string) fun
 	}
 }
 
-// Printable quotes text that has line breaks or terminal controls.
+// Printable quotes a text if it contains line breaks or terminal controls.
 func Printable(s string) string {
 	quoted := strconv.Quote(s)
 	if quoted[1:len(quoted)-1] == s {
@@ -119,10 +119,10 @@ func Printable(s string) string {
 	return quoted
 }
 
-// OrDash returns a dash for no text.
+// OrDash returns s in printable form, or a dash if s is empty.
 func OrDash(s string) string { return Printable(cmp.Or(s, "-")) }
 
-// Percent formats a share of 1.
+// Percent formats a share of 1 as a percentage.
 func Percent(share float64) string { return fmt.Sprintf("%.1f%%", 100*share) }
 
 // Age formats milliseconds as a duration. 0 means an unknown age.
@@ -133,7 +133,7 @@ func Age(ms int64) string {
 	return (time.Duration(ms) * time.Millisecond).Round(100 * time.Millisecond).String()
 }
 
-// Plural formats a number with its noun.
+// Plural formats a number with a noun, which gets an s except after 1.
 func Plural(n int, noun string) string {
 	if n == 1 {
 		return "1 " + noun

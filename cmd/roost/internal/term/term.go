@@ -1,5 +1,5 @@
-// Package term prints for people: lines with colors, tables that fit the terminal, and pages that are drawn
-// in place. Text from an agent cannot control the terminal.
+// Package term prints for people: lines with colors, tables that fit the terminal, and pages that are redrawn
+// in place. It escapes text from an agent, so that the text cannot control the terminal.
 package term
 
 import (
@@ -17,15 +17,15 @@ import (
 	"github.com/roost-cluster/roost/internal/agenturl"
 )
 
-// Terminal is where output goes. The zero value means a file or pipe.
+// Terminal describes where output goes. The zero value is a file or pipe.
 type Terminal struct {
 	Moves   bool // the cursor can move
 	Colours bool
 
-	file *os.File // nil: not a terminal
+	file *os.File // nil if not a terminal
 }
 
-// Of returns the terminal of w. It uses the variables TERM and NO_COLOR.
+// Of returns the terminal that w writes to. It uses the environment variables TERM and NO_COLOR.
 func Of(w io.Writer, getenv func(string) string) Terminal {
 	f, ok := w.(*os.File)
 	if !ok || !Is(w) {
@@ -41,7 +41,7 @@ func Is(f any) bool {
 	return ok && term.IsTerminal(int(file.Fd()))
 }
 
-// Size returns the number of columns and lines, where 0 means no limit.
+// Size returns the number of columns and lines. 0 means no limit.
 func (t Terminal) Size() (columns, lines int) {
 	if t.file == nil {
 		return 0, 0
@@ -53,8 +53,8 @@ func (t Terminal) Size() (columns, lines int) {
 	return columns, lines
 }
 
-// Replace replaces the line at the cursor. An empty line removes it. The line is cut to fit, because a part
-// in the next row would not be removed later.
+// Replace replaces the line at the cursor. An empty line clears it. Replace cuts the line to fit, because
+// text that wraps into the next row would not be cleared later.
 func (t Terminal) Replace(w io.Writer, l Line) {
 	if columns, _ := t.Size(); columns > 0 {
 		l = l.Clipped(columns - 1)
@@ -62,10 +62,10 @@ func (t Terminal) Replace(w io.Writer, l Line) {
 	_, _ = io.WriteString(w, "\r"+l.In(t.Colours)+"\x1b[K")
 }
 
-// Tone is how a terminal with colors shows a text.
+// Tone is how a text looks on a terminal with colors.
 type Tone string
 
-// The tones use the eight basic ANSI colors, which users have set up to be readable.
+// The tones use the eight basic ANSI colors, because users have configured those to be readable.
 const (
 	Plain   Tone = ""
 	Heading Tone = "1"
@@ -75,14 +75,14 @@ const (
 	Bad     Tone = "31"
 )
 
-// Toned is a text in a tone.
+// Toned is a text with a tone.
 type Toned struct {
 	Text string
 	Tone Tone
 }
 
-// Harmless escapes what a terminal would interpret or not show, except the runes in kept. It is needed
-// because an agent can put anything into any text.
+// Harmless escapes the characters of a text that a terminal would interpret or not show, except the runes in
+// kept. Text from an agent must be escaped, because an agent can put any characters into it.
 func Harmless(s string, kept ...rune) string {
 	var b strings.Builder
 	for _, r := range s {
@@ -95,7 +95,7 @@ func Harmless(s string, kept ...rune) string {
 	return b.String()
 }
 
-// Complain prints a problem.
+// Complain prints a problem, prefixed with "roost: ".
 func Complain(w io.Writer, text string) {
 	_, _ = fmt.Fprintf(w, "roost: %s\n", Harmless(agenturl.Redacted(text), '\n', '\t'))
 }
@@ -103,10 +103,10 @@ func Complain(w io.Writer, text string) {
 // Line is a line of output.
 type Line []Toned
 
-// TextLine returns a line in one tone.
+// TextLine returns a line in the plain tone.
 func TextLine(text string) Line { return Line{{Text: text}} }
 
-// TextLines returns the lines of a text.
+// TextLines splits a text into lines in the plain tone.
 func TextLines(text string) (lines []Line) {
 	for l := range strings.Lines(text) {
 		lines = append(lines, TextLine(strings.TrimSuffix(l, "\n")))
@@ -114,11 +114,11 @@ func TextLines(text string) (lines []Line) {
 	return lines
 }
 
-// String returns the line without colours.
+// String returns the line without colors.
 func (l Line) String() string { return l.In(false) }
 
-// In returns the line as it is written, with or without colors. All output for people passes through here, so
-// that no text can control the terminal.
+// In returns the line as it is printed, with or without colors. All output for people must pass through In,
+// which escapes terminal controls.
 func (l Line) In(colours bool) string {
 	var b strings.Builder
 	for _, t := range l {
@@ -131,7 +131,7 @@ func (l Line) In(colours bool) string {
 	return b.String()
 }
 
-// Text returns lines as they are written, each with an end.
+// Text returns the lines as they are printed, each followed by end.
 func Text(lines []Line, colours bool, end string) string {
 	var b strings.Builder
 	for _, l := range lines {
@@ -170,7 +170,7 @@ func clip(s string, most int) string {
 	return s
 }
 
-// Columns returns how wide a terminal shows s, which has no control characters.
+// Columns returns the width of s on a terminal, in columns. s must not contain control characters.
 func Columns(s string) int {
 	n := 0
 	for _, r := range s {
@@ -181,7 +181,7 @@ func Columns(s string) int {
 
 func columnsOfRune(r rune) int {
 	if unicode.In(r, unicode.Mn, unicode.Me) {
-		return 0 // it combines with the rune before
+		return 0 // a combining character
 	}
 	switch width.LookupRune(r).Kind() {
 	case width.EastAsianWide, width.EastAsianFullwidth:
@@ -191,8 +191,8 @@ func columnsOfRune(r rune) int {
 	}
 }
 
-// Wrapped breaks a text at spaces. If there is hardly any room, or no limit, it leaves breaking to the
-// terminal.
+// Wrapped breaks a text into lines at spaces. If columns is less than 10, which includes 0 for no limit,
+// Wrapped leaves the text as one line.
 func Wrapped(text string, columns int) (lines []string) {
 	if text == "" {
 		return nil
