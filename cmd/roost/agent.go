@@ -33,7 +33,7 @@ A setting comes from its flag, or else from its environment variable, or else fr
   label: {rack: r1}`
 
 func (p *program) agentCommand() *cobra.Command {
-	hostName, _ := os.Hostname() // without a host name, --id has to be set
+	hostName, _ := os.Hostname() // if there is none, --id is required
 	groups := new(settings.Agent).Groups()
 	helpAll := false
 	cmd := &cobra.Command{
@@ -65,7 +65,7 @@ func (p *program) agentCommand() *cobra.Command {
 			switch {
 			case errors.Is(err, serve.ErrInterrupted):
 				return exitError(exitInterrupted)
-			case err != nil: // log it, so that the format of the output stays the same to the end
+			case err != nil: // logged, so that the output has the same format until the end
 				log.Error("agent failed", "node", a.Cluster.ID, "err", err)
 				return exitError(exitFailed)
 			}
@@ -77,6 +77,6 @@ func (p *program) agentCommand() *cobra.Command {
 	cmd.SetUsageFunc(func(cmd *cobra.Command) error {
 		return usageOfAgent(cmd, groups[:2], "\nThe flags for HTTP, for timing and for advanced use: roost agent --help-all\n")
 	})
-	_ = cmd.RegisterFlagCompletionFunc("id", cobra.NoFileCompletions) // the id is new
+	_ = cmd.RegisterFlagCompletionFunc("id", cobra.NoFileCompletions) // the user chooses the id
 	return cmd
 }

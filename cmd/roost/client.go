@@ -16,7 +16,8 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// clientCommand completes a command that calls an agent. It has its own flags and the common ones.
+// clientCommand completes a command that calls an agent. It adds the command's own flags and the common
+// flags.
 func (p *program) clientCommand(
 	cmd *cobra.Command,
 	do func(context.Context, *session.Session, []string) error,
@@ -26,7 +27,7 @@ func (p *program) clientCommand(
 	return p.withSession(cmd, o, append(own, o.Settings()...), do)
 }
 
-// scopedCommand is clientCommand with --scope.
+// scopedCommand is like clientCommand, with an additional flag --scope.
 func (p *program) scopedCommand(
 	cmd *cobra.Command,
 	do func(context.Context, *session.Session, []string) error,
@@ -36,7 +37,7 @@ func (p *program) scopedCommand(
 	return p.withSession(cmd, o, slices.Concat(own, []settings.Setting{o.Scope()}, o.Settings()), do)
 }
 
-// localCommand completes a command that needs no agent.
+// localCommand completes a command that does not call an agent.
 func (p *program) localCommand(cmd *cobra.Command, output string, do func(*session.Session, []string) error) *cobra.Command {
 	o := new(session.Options)
 	return p.withSession(cmd, o, []settings.Setting{o.Output(output)}, func(_ context.Context, s *session.Session, args []string) error {
@@ -63,14 +64,14 @@ func (p *program) withSession(
 	return cmd
 }
 
-// viewCommand completes a command that shows a view, with --watch until Ctrl-C.
+// viewCommand completes a command that shows a view, once or, with --watch, until Ctrl-C.
 func (p *program) viewCommand(cmd *cobra.Command, f *session.Viewer, own ...settings.Setting) *cobra.Command {
 	return p.clientCommand(cmd, func(ctx context.Context, s *session.Session, _ []string) error {
 		return f.Run(ctx, s)
 	}, append(own, f.Settings()...)...)
 }
 
-// call makes one call and prints the answer as JSON or as a sentence.
+// call returns a function that makes one API call and prints the answer as JSON or as a sentence.
 func call[T any](
 	ask func(context.Context, *session.Session, []string) (T, error),
 	sentence func(T) string,
@@ -83,13 +84,13 @@ func call[T any](
 	}
 }
 
-// completeTime is how long a shell waits after the Tab key.
+// completeTime limits how long a shell waits for completions after the Tab key.
 const completeTime = time.Second
 
-// finder asks an agent for words that the shell can complete.
+// finder asks an agent for words that the shell can offer as completions.
 type finder func(context.Context, *session.Session) []string
 
-// suggestArgs makes shells complete the first arguments, each with its own finder.
+// suggestArgs sets up completion of the first arguments, each with its own finder.
 func (p *program) suggestArgs(cmd *cobra.Command, finders ...finder) {
 	cmd.ValidArgsFunction = func(cmd *cobra.Command, args []string, word string) ([]string, cobra.ShellCompDirective) {
 		if len(args) >= len(finders) {
@@ -99,8 +100,8 @@ func (p *program) suggestArgs(cmd *cobra.Command, finders ...finder) {
 	}
 }
 
-// complete asks the agent that the flags before the word name. Without an answer the shell completes nothing,
-// because a message would end up on the command line.
+// complete asks the agent that the preceding flags name. If the agent does not answer, complete offers
+// nothing, because an error message would end up on the command line.
 func (p *program) complete(find finder) cobra.CompletionFunc {
 	return func(cmd *cobra.Command, _ []string, word string) (fitting []string, _ cobra.ShellCompDirective) {
 		o := new(session.Options)
@@ -135,12 +136,12 @@ func roomNames(ctx context.Context, s *session.Session) (names []string) {
 	return names
 }
 
-// newsOfOwners notifies of changes of members and owners.
+// newsOfOwners notifies changed whenever members or owners change.
 func newsOfOwners(ctx context.Context, s *session.Session, changed chan<- struct{}) {
 	session.Nudge(ctx, s.Events, changed)
 }
 
-// Table cells for lists of members.
+// The functions below format table cells for lists of members.
 
 func marked(id, self lease.NodeID) string {
 	if id == self {

@@ -13,7 +13,7 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// span parses a duration or 0.
+// span accepts a duration or 0.
 func span(to *time.Duration, given *bool) func(string) error {
 	return func(v string) error {
 		d, err := time.ParseDuration(v)

@@ -45,17 +45,17 @@ a stand-in, unless --redis names a real one.`,
 		},
 	}, func(ctx context.Context) error {
 		ends := []os.Signal{os.Interrupt, syscall.SIGTERM}
-		if !signal.Ignored(syscall.SIGHUP) { // ignored by nohup
+		if !signal.Ignored(syscall.SIGHUP) { // nohup ignores it
 			ends = append(ends, syscall.SIGHUP)
-			hangups := make(chan os.Signal, 1) // a closing terminal sends two, one from the shell and one from the kernel
+			hangups := make(chan os.Signal, 1) // a terminal that closes sends two: one from the shell and one from the kernel
 			signal.Notify(hangups, syscall.SIGHUP)
 			defer signal.Stop(hangups)
 		}
 		ctx, stop := signal.NotifyContext(ctx, ends...)
-		context.AfterFunc(ctx, stop) // a second signal ends this process, and with it the agents
+		context.AfterFunc(ctx, stop) // a second signal ends this process and the agents
 		defer stop()
 		err := tour.Run(ctx, o)
-		// Ctrl-C may also reach and end an agent that has just been forked.
+		// Ctrl-C can also end an agent that has just been forked, so the error is not reported.
 		if err != nil && ctx.Err() != nil {
 			return exitError(exitInterrupted)
 		}
@@ -63,7 +63,7 @@ a stand-in, unless --redis names a real one.`,
 	})
 }
 
-// sharedStore parses the URL of a store that the processes of the demo can share.
+// sharedStore accepts the URL of a store that all processes of the demo can use.
 func sharedStore(to *string) func(string) error {
 	return func(v string) error {
 		if v == store.Memory {
@@ -73,8 +73,8 @@ func sharedStore(to *string) func(string) error {
 	}
 }
 
-// demoHTTP only accepts loopback addresses, because callers of the demo can start and kill processes without
-// a token.
+// demoHTTP accepts only loopback addresses, because the HTTP API of the demo lets callers start and kill
+// processes without a token.
 func demoHTTP(to *string) func(string) error {
 	return func(v string) error {
 		*to = v

@@ -49,16 +49,16 @@ new nodes get their fair share.`,
 	})
 }
 
-// snapshot is a table and its document.
+// snapshot is a table together with the JSON document that it was read from.
 type snapshot struct {
 	clusterhttp.Partitions
 	table *placement.Table
 }
 
-// maxTable is how many bytes are read from a file. The largest table of a cluster takes about 10 MB.
+// maxTable limits how many bytes are read from a file. The largest possible table takes about 10 MB.
 const maxTable = 32 << 20
 
-// readTable reads a table in the form that roost partitions --output json prints.
+// readTable reads a table in the format that roost partitions --output json prints.
 func (p *program) readTable(path string) (s snapshot, err error) {
 	b, err := p.readFile(path)
 	if err == nil {
@@ -100,27 +100,27 @@ func (p *program) readFile(path string) ([]byte, error) {
 	return b, nil
 }
 
-// change is two tables, and how the second one is reached.
+// change consists of two tables, and describes how the cluster gets from the first to the second.
 type change struct {
 	before, after *placement.Table
-	was, is       string // their strategies
+	was, is       string // strategies of before and after
 
-	planned    bool             // the change has not happened
-	divergence int              // members that still have another table
+	planned    bool             // the change has not been made
+	divergence int              // number of members that still have a different table
 	first      *placement.Table // the table that takes effect at once
-	passes     int              // passes of least-partitions after that
+	passes     int              // passes of least-partitions that follow
 }
 
-// resharded is the JSON output if the numbers of partitions differ.
+// resharded is the JSON output if the two tables have different numbers of partitions.
 type resharded struct {
-	Moves       []placement.Move  `json:"moves"`        // null: not known by partition
-	ExpectedMin *int              `json:"expected_min"` // null likewise
+	Moves       []placement.Move  `json:"moves"`        // null, because partitions cannot be compared
+	ExpectedMin *int              `json:"expected_min"` // null for the same reason
 	Before      placement.Balance `json:"before"`
 	After       placement.Balance `json:"after"`
 	KeysMoved   float64           `json:"keys_moved"` // share of all keys
 }
 
-// print prints the difference of the tables.
+// print prints the difference between the tables.
 func (c change) print(s *session.Session) error {
 	d := placement.Diff(c.before, c.after)
 	keys := placement.KeysMoved(c.before, c.after)
@@ -143,7 +143,7 @@ func (c change) print(s *session.Session) error {
 	return s.PrintLines(append(page, term.TextLines(text)...))
 }
 
-// summary says in a few lines what moves.
+// summary describes in a few lines what moves.
 func (c change) summary(d placement.Changes, keys float64) string {
 	var b strings.Builder
 	line := func(format string, args ...any) { _, _ = fmt.Fprintf(&b, format+"\n", args...) }
@@ -177,7 +177,7 @@ func (c change) summary(d placement.Changes, keys float64) string {
 	return b.String() + "\n"
 }
 
-// nodes lists what each node has before and after.
+// nodes lists how many partitions each node has before and after.
 func (c change) nodes(d placement.Changes) func(columns int) []term.Line {
 	weight := make(map[lease.NodeID][2]uint32)
 	for at, t := range []*placement.Table{c.before, c.after} {
@@ -191,7 +191,7 @@ func (c change) nodes(d placement.Changes) func(columns int) []term.Line {
 		for _, id := range slices.Sorted(maps.Keys(weight)) {
 			had, has := d.Before.Counts[id], d.After.Counts[id]
 			moved := fmt.Sprintf("%+d", has-had)
-			if d.Moves == nil { // the counts are of different things
+			if d.Moves == nil { // the counts refer to different partitions
 				moved = fmt.Sprintf("%+.1f%%", 100*(float64(has)/float64(c.after.Partitions())-float64(had)/float64(c.before.Partitions())))
 			}
 			weights := fmt.Sprint(weight[id][0])
@@ -203,8 +203,8 @@ func (c change) nodes(d placement.Changes) func(columns int) []term.Line {
 	})
 }
 
-// maxFlows is how many lines of moves between nodes are printed. A new strategy would make a line for each
-// pair of nodes.
+// maxFlows limits how many lines of moves between nodes are printed. After a change of the strategy there
+// could be a line for each pair of nodes.
 const maxFlows = 20
 
 // flows lists how many partitions moved between each pair of nodes.

@@ -61,12 +61,12 @@ and 1 if no agent answers.
 	})
 }
 
-// examination has the options of doctor.
+// examination has the options of roost doctor.
 type examination struct {
 	over   time.Duration
 	all    bool
 	within time.Duration // time limit for all agents; 0: 2 minutes
-	expect int           // expected members; 0: any number
+	expect int           // expected number of members; 0 means any
 }
 
 func (e examination) diagnose(ctx context.Context, s *session.Session) (r report, err error) {
@@ -85,7 +85,8 @@ func (e examination) diagnose(ctx context.Context, s *session.Session) (r report
 	return r, err
 }
 
-// examine looks at the agent twice. It also returns the number of live members.
+// examine looks at the agent twice, over apart, and diagnoses the difference. It also returns the number of
+// live members.
 func examine(ctx context.Context, s *session.Session, over time.Duration) (_ doctor.Diagnosis, members int, _ error) {
 	before, err := look(ctx, s)
 	if p := session.Absent(err); p != nil {
@@ -124,7 +125,7 @@ func absent(addr string, over time.Duration, p *clusterhttp.Problem) doctor.Diag
 func look(ctx context.Context, s *session.Session) (l doctor.Look, err error) {
 	ctx, cancel := s.Bound(ctx)
 	defer cancel()
-	if l.Members, err = s.Members(ctx); err != nil { // read before the counters, so that the first look has no loss between the two
+	if l.Members, err = s.Members(ctx); err != nil { // read before the counters, so that no loss falls between the two
 		return l, err
 	}
 	if l.Stats, err = s.Stats(ctx); err != nil {
@@ -158,7 +159,7 @@ func printReport(s *session.Session, r report) error {
 	return s.PrintLines(append(page, otherLines(r.Agents, columns)...))
 }
 
-// checkLines wraps the parts of a check at words, next to its name.
+// checkLines lays out a check: its name on the left, and its text, wrapped at words, on the right.
 func checkLines(c doctor.Check, columns int) (lines []term.Line) {
 	const indent = "                " // status, name
 	tones := map[doctor.Verdict]term.Tone{doctor.OK: term.Good, doctor.Warn: term.Warning, doctor.Fail: term.Bad}
@@ -178,19 +179,19 @@ func checkLines(c doctor.Check, columns int) (lines []term.Line) {
 	return lines
 }
 
-// report is the diagnosis of an agent and, with --all, what the others find.
+// report is the diagnosis of an agent and, with --all, the findings of the other agents.
 type report struct {
 	doctor.Diagnosis
 	Agents []finding `json:"agents,omitempty"`
 }
 
-// finding is what another agent finds.
+// finding has the checks that failed at another agent.
 type finding struct {
 	survey.Agent
 	Checks []doctor.Check `json:"checks"` // checks that are not ok
 }
 
-// diagnoseAll examines the agent of s and, at the same time, all others.
+// diagnoseAll examines the agent of s and, concurrently, all other agents.
 func (e examination) diagnoseAll(ctx context.Context, s *session.Session, r *report) (members int, err error) {
 	var mu sync.Mutex
 	found := make(map[lease.NodeID][]doctor.Check)
@@ -226,7 +227,7 @@ func (e examination) diagnoseAll(ctx context.Context, s *session.Session, r *rep
 	}
 	for _, a := range agents {
 		if a.ID != r.Self {
-			r.Agents = append(r.Agents, finding{a, append([]doctor.Check{}, found[a.ID]...)}) // an empty list instead of null if it did not answer
+			r.Agents = append(r.Agents, finding{a, append([]doctor.Check{}, found[a.ID]...)}) // without an answer, an empty list instead of null
 		}
 		for _, c := range found[a.ID] {
 			r.Status = max(r.Status, c.Status)
@@ -236,8 +237,8 @@ func (e examination) diagnoseAll(ctx context.Context, s *session.Session, r *rep
 	return members, nil
 }
 
-// otherLines says what other agents find. Agents whose findings only differ in durations and counts share a
-// line.
+// otherLines lists the findings of the other agents. Findings that differ only in durations and counts are
+// shown on one line.
 func otherLines(agents []finding, columns int) (lines []term.Line) {
 	if len(agents) == 0 {
 		return nil
@@ -265,12 +266,12 @@ func otherLines(agents []finding, columns int) (lines []term.Line) {
 	lines = append(lines, term.Line{}, term.TextLine(fmt.Sprintf("%d of %s answered", answered, term.Plural(len(agents), "other agent"))))
 	for _, g := range groups {
 		g.check.Finding = "at " + survey.Few(g.at) + ": " + g.check.Finding
-		g.check.Means, g.check.Do = "", "" // the agents' own reports have these
+		g.check.Means, g.check.Do = "", "" // these are in the agents' own reports
 		lines = append(lines, checkLines(g.check, columns)...)
 	}
 	return lines
 }
 
-// numbers matches the durations and counts in findings, which differ between agents. It does not match ids
-// and addresses.
+// numbers matches the durations and counts in findings, which differ between agents. It does not match ids or
+// addresses.
 var numbers = regexp.MustCompile(` (-?(\d+(\.\d+)?(h|m|s|ms|µs))+([ ,;:)]|$)|[\d.]+ (more within|since start|billion|states?|by this node))`)

@@ -58,7 +58,7 @@ Let the application serve a room until its clients have moved.`,
 	)
 }
 
-// evacuate drains, and waits until no room is left.
+// evacuate drains the node and waits until no room is left on it.
 func (p *program) evacuate(ctx context.Context, s *session.Session, rate int, deadline time.Duration) error {
 	asked, cancel := s.Bound(ctx)
 	c, err := s.Evacuate(asked, rate, deadline)
@@ -76,7 +76,7 @@ func (p *program) evacuate(ctx context.Context, s *session.Session, rate int, de
 		}
 		return cmp.Or(err, fmt.Errorf("%s is draining, and not empty: %s", c.Self, at.Error))
 	}
-	if !c.Converged { // as of the beginning of the moves
+	if !c.Converged { // the value from before the moves
 		asked, cancel := s.Bound(ctx)
 		defer cancel()
 		if c, err = s.Drain(asked); err != nil {
@@ -87,8 +87,8 @@ func (p *program) evacuate(ctx context.Context, s *session.Session, rate int, de
 	return agreed(s, at, c.Converged, done, done)
 }
 
-// watchEvacuation waits for the end. On a terminal, a line shows how many rooms are left. If Redis does not
-// answer, no room moves, and watchEvacuation warns once.
+// watchEvacuation waits until the evacuation ends. On a terminal, a line shows how many rooms are left. While
+// Redis does not answer, no room moves, and watchEvacuation prints a warning, once per outage.
 func (p *program) watchEvacuation(ctx context.Context, s *session.Session) (*affinity.Evacuation, error) {
 	terminal := term.Of(p.stderr, p.getenv)
 	if terminal.Moves {
@@ -105,7 +105,7 @@ func (p *program) watchEvacuation(ctx context.Context, s *session.Session) (*aff
 		switch {
 		case err != nil && time.Since(answered) > s.Timeout:
 			return nil, err
-		case err != nil: // the rooms continue to move
+		case err != nil: // the rooms keep moving
 		case at == nil:
 			return nil, errors.New("the agent has restarted, and knows of no evacuation")
 		case at.Over:
@@ -125,7 +125,8 @@ func (p *program) watchEvacuation(ctx context.Context, s *session.Session) (*aff
 	}
 }
 
-// sayIfSilent reports whether Redis does not answer the agent. It warns unless silent is already set.
+// sayIfSilent reports whether Redis fails to answer the agent. If it does, and before is false, sayIfSilent
+// prints a warning.
 func (p *program) sayIfSilent(terminal term.Terminal, stats clusterhttp.Stats, before bool) (silent bool) {
 	if stats.Rooms == nil || stats.Rooms.StoreProblem == "" {
 		return false
@@ -161,7 +162,7 @@ roost agent --start-draining.`,
 	})
 }
 
-// noNode rejects arguments, because users may think that they name the node.
+// noNode rejects arguments. A user who gives one probably expects it to select the node.
 func noNode(_ *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return nil
@@ -169,7 +170,6 @@ func noNode(_ *cobra.Command, args []string) error {
 	return fmt.Errorf("%q: this command changes the agent's own node: name the agent by --addr", args[0])
 }
 
-// drainOrNot drains or undrains the node.
 func drainOrNot(ctx context.Context, s *session.Session, done string, call func(context.Context) (clusterhttp.Changed, error)) error {
 	ctx, cancel := s.Bound(ctx)
 	defer cancel()
@@ -180,8 +180,8 @@ func drainOrNot(ctx context.Context, s *session.Session, done string, call func(
 	return agreed(s, c, c.Converged, fmt.Sprintf("%s is %s", c.Self, c.State), fmt.Sprintf("%s is %s", c.Self, done))
 }
 
-// agreed prints an answer, and fails unless every member has agreed, because scripts continue after that.
-// started says what the change is, and done that all members have made it.
+// agreed prints an answer, and returns an error if not every member has agreed, because scripts continue
+// after a success. started describes the change, and done says that all members have made it.
 func agreed(s *session.Session, answer any, converged bool, started, done string) (err error) {
 	if s.JSON {
 		err = s.PrintJSON(answer)

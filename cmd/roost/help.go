@@ -33,7 +33,7 @@ roost plan and roost sim read flags only.
 Exit codes:
 `
 
-// helpWidth is the width of the help, in columns.
+// helpWidth is the maximum width of the help, in columns.
 const helpWidth = 100
 
 // addHelp adds the help and completion commands.
@@ -44,7 +44,7 @@ func addHelp(root *cobra.Command) {
 	root.InitDefaultCompletionCmd()
 	if completion, _, err := root.Find([]string{"completion"}); err == nil {
 		completion.Short, completion.Example = "Make completion for bash, zsh, fish or PowerShell", completionExample
-		// Without this, the help would end up in the file for the script.
+		// Without this, a missing or mistyped shell name would write the help into the file for the script.
 		completion.Args, completion.RunE = cobra.ArbitraryArgs, func(*cobra.Command, []string) error {
 			return settings.UsageError("for which shell? one of bash, zsh, fish, powershell")
 		}
@@ -58,8 +58,8 @@ func addHelp(root *cobra.Command) {
 	root.SetUsageFunc(usage)
 }
 
-// usage prints how to call cmd. It does not use a template of cobra, which calls methods by name, so that the
-// linker would keep all exported methods of the binary (13 MB).
+// usage prints the usage of cmd. It does not use a template of cobra, because templates call methods by name.
+// The linker would then keep all exported methods, which makes the binary 13 MB larger.
 func usage(cmd *cobra.Command) error {
 	var b strings.Builder
 	usageHead(&b, cmd)
@@ -111,7 +111,7 @@ func listCommands(b *strings.Builder, of *cobra.Command, listed func(*cobra.Comm
 	}
 }
 
-// usageOfAgent prints how to call roost agent, with the flags of some groups.
+// usageOfAgent prints the usage of roost agent, with the flags of the given groups.
 func usageOfAgent(cmd *cobra.Command, shown []settings.Group, rest string) error {
 	var b strings.Builder
 	usageHead(&b, cmd)
@@ -124,7 +124,8 @@ func usageOfAgent(cmd *cobra.Command, shown []settings.Group, rest string) error
 	return err
 }
 
-// takes requires arguments with these names. If the last name ends in "...", it takes one or more arguments.
+// takes requires exactly one argument for each name. If the last name ends in "...", more arguments are
+// allowed at the end.
 func takes(names ...string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		more := len(names) > 0 && strings.HasSuffix(names[len(names)-1], "...")

@@ -53,7 +53,7 @@ func toned(e clusterhttp.Event) term.Toned {
 	return term.Toned{Text: string(e.Kind), Tone: tone}
 }
 
-// whom names the member of an event, or counts them.
+// whom returns the member that an event is about, or the number of members if there are several.
 func whom(e clusterhttp.Event, h clusterhttp.History) string {
 	if e.Member == "" && e.Members > 0 {
 		return term.Plural(e.Members, "member")
@@ -61,7 +61,7 @@ func whom(e clusterhttp.Event, h clusterhttp.History) string {
 	return term.OrDash(marked(e.Member, h.Self))
 }
 
-// detailOf describes what an event has in addition to its kind and member.
+// detailOf returns the details of an event besides its kind and member.
 func detailOf(e clusterhttp.Event) string {
 	one := e.Member != ""
 	switch {

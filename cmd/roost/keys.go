@@ -40,7 +40,7 @@ takes the steps for all nodes.`,
 		{Name: "out", Arg: "FILE", Set: settings.Nonempty(&out), Usage: "create FILE with it, readable by you alone"},
 	}, func(context.Context) error {
 		key := make([]byte, keyBytes)
-		_, _ = rand.Read(key) // never fails
+		_, _ = rand.Read(key) // never returns an error
 		line := base64.StdEncoding.EncodeToString(key) + "\n"
 		if out == "" {
 			_, err := io.WriteString(p.stdout, line)
@@ -50,8 +50,8 @@ takes the steps for all nodes.`,
 	})
 }
 
-// writeNew creates a file that only its owner can read. It does not overwrite a file, because a cluster may
-// use its key.
+// writeNew creates a file that only its owner can read. It never overwrites a file, because a cluster could
+// be using the key in it.
 func writeNew(path, content string) error {
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600) //nolint:gosec // the user names the file
 	if errors.Is(err, os.ErrExist) {
@@ -62,7 +62,7 @@ func writeNew(path, content string) error {
 	}
 	_, err = f.WriteString(content)
 	if err = errors.Join(err, f.Close()); err != nil {
-		_ = os.Remove(path) // the file may have half a key
+		_ = os.Remove(path) // it may contain half a key
 	}
 	return err
 }
@@ -98,13 +98,13 @@ says so, and a restart undoes the step.`,
 // keyring is the JSON output of roost keys.
 type keyring struct {
 	Members []keysOf `json:"members"`
-	Advice  []string `json:"advice"` // for people
+	Advice  []string `json:"advice"` // sentences for people
 }
 
-// keysOf is which gossip keys a member has.
+// keysOf describes which gossip keys a member has.
 type keysOf struct {
 	ID        lease.NodeID `json:"id"`
-	SendsWith string       `json:"sends_with,omitempty"` // a fingerprint
+	SendsWith string       `json:"sends_with,omitempty"` // fingerprint of the key that encrypts outgoing messages
 	Accepts   []string     `json:"accepts,omitempty"`    // fingerprints of other keys
 }
 
@@ -127,8 +127,8 @@ func viewKeys(ctx context.Context, s *session.Session) (session.View, error) {
 	return session.View{Answer: answer, Counts: answer, Page: page}, err
 }
 
-// adviceOnKeys says which nodes have which key, and what to do next. It cannot know which of two keys is the
-// new one.
+// adviceOnKeys describes which nodes have which key, and what to do next. It cannot know which of two keys is
+// newer.
 func adviceOnKeys(all []keysOf) (lines []string) {
 	var states, silent []lease.NodeID
 	sends, has := make(map[string][]lease.NodeID), make(map[string][]lease.NodeID)
@@ -163,7 +163,8 @@ func adviceOnKeys(all []keysOf) (lines []string) {
 	return lines
 }
 
-// adviceOnPlain is about plain text that some members send and others accept.
+// adviceOnPlain gives advice about plain text. send has the members that send it, and have has the members
+// that accept it.
 func adviceOnPlain(send, have []lease.NodeID) string {
 	if len(send) > 0 {
 		return fmt.Sprintf("Plain text is sent by %s: any host that reaches a gossip port can join, and read.", fewOf(send))
@@ -172,7 +173,8 @@ func adviceOnPlain(send, have []lease.NodeID) string {
 		fewOf(have))
 }
 
-// adviceOnKey is about a key that some members send with and others have or lack.
+// adviceOnKey gives advice about a key. send has the members that send with it, have has the members that
+// accept it, and lack has the others.
 func adviceOnKey(send, have, lack []lease.NodeID) string {
 	switch {
 	case len(lack) > 0 && len(send) > 0:
@@ -187,7 +189,7 @@ func adviceOnKey(send, have, lack []lease.NodeID) string {
 	return "is what all members send with."
 }
 
-// fewOf names up to five nodes.
+// fewOf lists up to five nodes.
 func fewOf(ids []lease.NodeID) string {
 	const most = 5
 	var names []string

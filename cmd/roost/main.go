@@ -1,5 +1,5 @@
-// Command roost runs a node of a cluster, and asks running nodes who owns what.
-// `roost --help` lists its commands.
+// Command roost runs a node of a cluster, and asks running nodes which node owns what. `roost --help` lists
+// the commands.
 package main
 
 import (
@@ -14,24 +14,24 @@ import (
 	"github.com/roost-cluster/roost/cmd/roost/internal/term"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
-	_ "golang.org/x/crypto/x509roots/fallback" // root certificates for machines without any, such as our image
+	_ "golang.org/x/crypto/x509roots/fallback" // for machines without root certificates, such as containers of our image
 )
 
 func main() {
 	os.Exit(run(context.Background(), os.Args[1:], os.Getenv, os.Stdin, os.Stdout, os.Stderr))
 }
 
-// Exit codes. exitCodes says what they mean.
+// These are the exit codes. exitCodes explains them.
 const (
 	exitOK          = 0
 	exitFailed      = 1
 	exitUsage       = 2
 	exitWarned      = 3
 	exitBroken      = 4
-	exitInterrupted = 130 // like shells report an interrupted program
+	exitInterrupted = 130 // as shells report an interrupted program
 )
 
-// exitCodes is what scripts may rely on.
+// exitCodes documents the exit codes that scripts can rely on.
 var exitCodes = []struct {
 	code    int
 	meaning string
@@ -52,13 +52,14 @@ func exitCodeTable() string {
 	return b.String()
 }
 
-// exitError ends the program with this code, without a message, because the user has already seen the reason.
+// exitError ends the program with this exit code. No message is printed, because the user has already seen
+// the reason.
 type exitError int
 
-// Error implements error.
+// Error implements the error interface.
 func (e exitError) Error() string { return fmt.Sprintf("exit code %d", int(e)) }
 
-// exitCodesTopic is a help page and not a command.
+// exitCodesTopic is a help page, not a command.
 func exitCodesTopic() *cobra.Command {
 	return &cobra.Command{
 		Use:   "exit-codes",
@@ -69,13 +70,13 @@ func exitCodesTopic() *cobra.Command {
 	}
 }
 
-// program has what the commands share.
+// program has what all commands share.
 type program struct {
 	getenv         func(string) string
 	stdin          io.Reader
 	stdout, stderr io.Writer
 
-	begun bool // a command has begun to run, so later failures are not usage errors
+	begun bool // a command has started, so errors are no longer usage errors
 }
 
 // run executes one command line and returns the exit code.
@@ -120,7 +121,7 @@ func (p *program) root() *cobra.Command {
 	}
 	root.Flags().BoolVarP(&version, "version", "v", false, "version for roost")
 	root.SetIn(p.stdin)
-	root.SetOut(p.stdout) // set this before adding the completion command, which remembers it
+	root.SetOut(p.stdout) // set before the completion command is added, which keeps a copy
 	root.SetErr(p.stderr)
 	root.SetFlagErrorFunc(flagError)
 	for _, g := range []struct {
@@ -150,7 +151,7 @@ func (p *program) root() *cobra.Command {
 	return root
 }
 
-// flagError adds flags that resemble a misspelled one.
+// flagError adds a hint to the error about an unknown flag: the flags with similar names.
 func flagError(cmd *cobra.Command, err error) error {
 	var unknown *pflag.NotExistError
 	if !errors.As(err, &unknown) {
@@ -161,12 +162,12 @@ func flagError(cmd *cobra.Command, err error) error {
 	return fmt.Errorf("%w%s", err, settings.DidYouMean(unknown.GetSpecifiedName(), names, "--"))
 }
 
-// sources are where the settings of cmd come from.
+// sources returns the sources of the settings of cmd.
 func (p *program) sources(cmd *cobra.Command) settings.Sources {
 	return settings.Sources{Flags: cmd.Flags(), Getenv: p.getenv}
 }
 
-// withSettings completes a command that has settings but needs no agent.
+// withSettings completes a command that has settings but does not call an agent.
 func (p *program) withSettings(cmd *cobra.Command, list []settings.Setting, do func(context.Context) error) *cobra.Command {
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if err := settings.Resolve(list, p.sources(cmd)); err != nil {

@@ -65,7 +65,7 @@ func viewMembers(ctx context.Context, s *session.Session) (session.View, error) 
 		lasting.Lost[i].AgoMS = 0
 	}
 	head := "ID\tSTATE\tGOSSIP\tAGE\tWEIGHT\tLOAD\tZONE\tTABLE"
-	// Show versions if applications state theirs, or if members run different versions of roost.
+	// Show versions if applications report theirs, or if members run different versions of roost.
 	versions := slices.ContainsFunc(m.Members, func(n clusterhttp.Member) bool {
 		return n.AppVersion != "" || n.RoostVersion != m.Members[0].RoostVersion
 	})
@@ -87,7 +87,7 @@ func viewMembers(ctx context.Context, s *session.Session) (session.View, error) 
 	return session.View{Answer: m, Counts: lasting, Page: page}, err
 }
 
-// lostLine says why a member has gone, and what it owned.
+// lostLine describes why a member is gone and what it owned.
 func lostLine(l clusterhttp.Lost) string {
 	ago := (time.Duration(l.AgoMS) * time.Millisecond).Round(time.Second)
 	owned := ""
@@ -97,8 +97,8 @@ func lostLine(l clusterhttp.Lost) string {
 	return fmt.Sprintf("%s %s %v ago%s", l.ID, l.Reason, ago, owned)
 }
 
-// waitsOf returns a line for each active cordon, for each member that is flapping or drains, for each node
-// that cannot become a member because of its clock or network, and for each member that has gone.
+// waitsOf returns a line for each active cordon, each member that is flapping or draining, each node that
+// cannot become a member because of its clock or network, and each member that is gone.
 func waitsOf(m clusterhttp.Members) (lines []string) {
 	left := func(ms int64) time.Duration { return (time.Duration(ms) * time.Millisecond).Round(time.Second) }
 	for _, c := range m.Cordons {
@@ -136,11 +136,11 @@ func waitsOf(m clusterhttp.Members) (lines []string) {
 
 // views is the JSON output of roost members --all.
 type views struct {
-	Self   lease.NodeID   `json:"self"` // the first agent
+	Self   lease.NodeID   `json:"self"` // the agent that was asked first
 	Agents []survey.Agent `json:"agents"`
 }
 
-// viewAll shows what each agent sees.
+// viewAll returns a view that shows which members each agent sees.
 func viewAll(ctx context.Context, s *session.Session) (session.View, error) {
 	agents, err := survey.Take(ctx, s, nil, nil)
 	if err != nil {
@@ -163,9 +163,9 @@ func viewAll(ctx context.Context, s *session.Session) (session.View, error) {
 	return session.View{Answer: answer, Counts: answer, Page: page, Rest: restAfter(len(agents))}, nil
 }
 
-// restAfter returns how long to wait before asking the agents again. Each answers with all members, so a
-// round of 100 agents costs 0.07 s of CPU time at both ends, and a round of 1,000 costs a hundred times as
-// much.
+// restAfter returns how long to wait before the agents are asked again. Because each agent returns all
+// members, the cost grows with the square of their number. A round of 100 agents takes 0.07 s of CPU time at
+// both ends, and a round of 1,000 agents takes 100 times as much.
 func restAfter(agents int) time.Duration {
 	return min(time.Duration(agents*agents)*100*time.Microsecond, 30*time.Second)
 }

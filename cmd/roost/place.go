@@ -55,7 +55,7 @@ func placeOne(ctx context.Context, s *session.Session, key string) (clusterhttp.
 	return s.Place(ctx, key)
 }
 
-// keysNotEmpty rejects empty keys, which come from scripts with an unset variable.
+// keysNotEmpty rejects empty keys, because they usually come from a script with an unset variable.
 func keysNotEmpty(_ *cobra.Command, keys []string) error {
 	if slices.Contains(keys, "") {
 		return errors.New("a key is empty")
@@ -65,7 +65,7 @@ func keysNotEmpty(_ *cobra.Command, keys []string) error {
 
 const staleTable = "this agent is isolated, fenced or stalled: the owners are those of its last table"
 
-// warnOfStale prints a warning on standard error, because scripts parse the output.
+// warnOfStale prints a warning to standard error, because scripts parse standard output.
 func warnOfStale(s *session.Session, stale bool) {
 	if stale {
 		term.Complain(s.Err, staleTable)

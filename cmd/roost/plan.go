@@ -20,10 +20,10 @@ import (
 
 // plan has the arguments of roost plan.
 type plan struct {
-	add, weight []placement.Node // only id and weight
+	add, weight []placement.Node // only id and weight are set
 	remove      []lease.NodeID
-	partitions  int                // 0: unchanged
-	strategy    placement.Strategy // nil: unchanged
+	partitions  int                // 0 means unchanged
+	strategy    placement.Strategy // nil means unchanged
 	from        string
 }
 
@@ -31,7 +31,7 @@ func (o *plan) empty() bool {
 	return len(o.add)+len(o.weight)+len(o.remove)+o.partitions == 0 && o.strategy == nil
 }
 
-const defaultWeight = 100 // of roost agent
+const defaultWeight = 100 // as for roost agent
 
 func (p *program) planCommand() *cobra.Command {
 	o := new(plan)
@@ -101,8 +101,8 @@ func (o *plan) settings() []settings.Setting {
 	}
 }
 
-// addNode parses ID=WEIGHT. missing is the weight of an ID without a weight. If it is negative, the weight is
-// required.
+// addNode parses ID=WEIGHT or ID. An ID without a weight gets the weight missing. If missing is negative, the
+// weight is required.
 func addNode(nodes *[]placement.Node, v string, least, missing int64) error {
 	id, text, ok := strings.Cut(v, "=")
 	if !ok && missing < 0 {
@@ -122,7 +122,7 @@ func addNode(nodes *[]placement.Node, v string, least, missing int64) error {
 	return nil
 }
 
-// tableNow returns the table to start from.
+// tableNow returns the table before the change, from a file or from an agent.
 func (p *program) tableNow(ctx context.Context, s *session.Session, path string) (snapshot, error) {
 	if path != "" {
 		return p.readTable(path)
@@ -140,7 +140,7 @@ func (p *program) tableNow(ctx context.Context, s *session.Session, path string)
 	return snapshot{answer, table}, nil
 }
 
-// apply computes the table after the change.
+// apply computes the table after the planned change.
 func (o *plan) apply(now snapshot) (change, error) {
 	nodes, problems := o.nodes(now.table.Nodes())
 	if len(problems) > 0 {
@@ -156,7 +156,7 @@ func (o *plan) apply(now snapshot) (change, error) {
 	}
 	in := placement.Input{Nodes: nodes, Strategy: strategy, Partitions: cmp.Or(o.partitions, now.table.Partitions())}
 	if strategy.Name() == now.Strategy && in.Partitions == now.table.Partitions() && placement.Remembers(strategy) {
-		in.Memory = assignment.Record(now.table, assignment.Coordinator{}) // a new cluster would start without a memory
+		in.Memory = assignment.Record(now.table, assignment.Coordinator{}) // a new cluster would have no memory
 	}
 	first, err := placement.Compute(in)
 	if err != nil {
@@ -167,7 +167,7 @@ func (o *plan) apply(now snapshot) (change, error) {
 	return c, nil
 }
 
-// nodes returns the candidates after the change.
+// nodes returns the candidate owners after the change, and all problems.
 func (o *plan) nodes(now []placement.Node) ([]placement.Node, []error) {
 	var problems []error
 	problem := func(format string, args ...any) { problems = append(problems, fmt.Errorf(format, args...)) }

@@ -42,7 +42,7 @@ that ends TLS. /readyz of --probe fails until the first table has come.`,
 		defer endLog()
 		o.Log, o.Agents.Log = log, log
 		ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
-		context.AfterFunc(ctx, stop) // a second signal ends the process
+		context.AfterFunc(ctx, stop) // a second signal kills the process
 		defer stop()
 		return o.Run(ctx)
 	})
@@ -105,7 +105,7 @@ func (o *proxyOptions) setKey(v string) (err error) {
 	return err
 }
 
-// address parses the host:port of a listener.
+// address accepts the host:port of a listener.
 func address(to *string) func(string) error {
 	return func(v string) error {
 		*to = v
@@ -124,7 +124,7 @@ func (o *proxyOptions) readToken(path string) (err error) {
 	return err
 }
 
-// problems returns the problems of options that depend on each other, and the missing options.
+// problems returns conflicts between the options, and missing options.
 func (o *proxyOptions) problems() (problems []error) {
 	if o.Key == nil {
 		problems = append(problems, errors.New("--key-from is missing: it says where the key of a request is, such as path:2"))

@@ -17,8 +17,8 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// roomCommand is roost room NAME, which is short for roost room show NAME, and its subcommands. Use the long
-// form for a room with the name of a subcommand.
+// roomCommand returns the command roost room NAME and its subcommands. roost room NAME is short for roost
+// room show NAME. The long form is needed for a room whose name is that of a subcommand.
 func (p *program) roomCommand() *cobra.Command {
 	cmd := p.showRoom("room NAME [flags]")
 	cmd.Short = "Show, pin, move or release a room"
@@ -41,7 +41,8 @@ show, resolve, relays, move and release.`
 	return cmd
 }
 
-// roomArgs requires arguments with these names. The user may mean a single word after roost room as a room.
+// roomArgs requires one argument for each name. Its error has a hint if the user may have meant a room that
+// is named like a subcommand, or misspelled a subcommand.
 func roomArgs(names ...string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		if len(args) == len(names) {
@@ -58,7 +59,7 @@ func roomArgs(names ...string) cobra.PositionalArgs {
 	}
 }
 
-// demandSettings returns the flags of a demand.
+// demandSettings returns the flags that describe the demand of a room.
 func demandSettings(d *affinity.Demand) []settings.Setting {
 	people := func(to *int) func(string) error { return settings.Number(to, 0, min(pinstore.MaxSize, math.MaxInt32)) }
 	return []settings.Setting{
@@ -123,7 +124,7 @@ table has every live member, and why it was chosen or not. Nothing changes.`,
 	}, demandSettings(&demand)...)
 }
 
-// whereabouts says in a sentence what a table cannot show.
+// whereabouts returns a sentence about where a room is or would be, and why.
 func whereabouts(d clusterhttp.RoomDetail, demand affinity.Demand) string {
 	name := term.Printable(d.Room)
 	at := fmt.Sprintf("%s (partition %d): %s", d.Node.ID, d.Partition, d.Reason)
@@ -264,7 +265,7 @@ func (v *roomsView) ask(ctx context.Context, s *session.Session) (session.View, 
 	}, below)}, err
 }
 
-// unknown returns a message if no member has the name of the node.
+// unknown returns a message if no member is called v.node, and "" otherwise.
 func (v *roomsView) unknown(ids []string) string {
 	if len(ids) == 0 || slices.Contains(ids, v.node) {
 		return ""

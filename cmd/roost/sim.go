@@ -23,11 +23,11 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// simulation has the arguments of roost sim.
+// simulation has the options of roost sim.
 type simulation struct {
 	trial          sim.Trial
 	loss           float64       // percent
-	delay, longest time.Duration // delay of packets; 0 = that of the network
+	delay, longest time.Duration // delay of packets; 0 means the default of the network
 	network        string
 	timings        cluster.Config
 	seed           uint64
@@ -93,12 +93,12 @@ func (o *simulation) settings() []settings.Setting {
 		},
 	}
 	for i := range list {
-		list[i].FlagOnly = true // ROOST_TTL is for an agent
+		list[i].FlagOnly = true // ROOST_TTL configures an agent
 	}
 	return list
 }
 
-// percent parses a share of packets below 100 percent.
+// percent accepts a share of packets below 100 percent.
 func percent(to *float64) func(string) error {
 	return func(v string) (err error) {
 		if *to, err = strconv.ParseFloat(strings.TrimSuffix(v, "%"), 64); err != nil || !(*to >= 0 && *to <= 99) {
@@ -119,7 +119,7 @@ func (o *simulation) setDelay(v string) error {
 	return nil
 }
 
-// check completes the settings, and compares settings that depend on each other.
+// check fills in defaults and checks settings that depend on each other.
 func (o *simulation) check() error {
 	if o.trial.Crash >= o.trial.Nodes {
 		return settings.UsageError(fmt.Sprintf("--crash %d: at most %d of %d nodes can crash, since one has to see it",
@@ -172,7 +172,7 @@ func (p *program) simulate(ctx context.Context, o *simulation) (sim.Measurement,
 	return m, err
 }
 
-// configure gives a core the timings of an agent.
+// configure sets the timings of a simulated node to those of an agent.
 func (o *simulation) configure(c *node.Config) {
 	t := o.timings
 	c.HeartbeatInterval, c.LeaseTTL, c.MaxSkew = t.HeartbeatInterval, t.LeaseTTL, t.MaxSkew
@@ -184,13 +184,13 @@ func (o *simulation) configure(c *node.Config) {
 type simulated struct {
 	Nodes         int     `json:"nodes"`
 	LossPercent   float64 `json:"loss_percent"`
-	VirtualS      float64 `json:"virtual_s"` // at rest
+	VirtualS      float64 `json:"virtual_s"` // simulated time at rest
 	FalseExpiries int     `json:"false_expiries"`
 	OldestAgeMS   int64   `json:"oldest_age_ms"`
 	KBPerS        float64 `json:"kb_per_s"` // sent by each node
 	PacketsPerS   float64 `json:"packets_per_s"`
 	AgreeMS       struct {
-		Start *int64 `json:"start"` // null: not within the limit
+		Start *int64 `json:"start"` // null if not within the limit
 		Join  *int64 `json:"join"`
 		Leave *int64 `json:"leave"`
 		Crash *int64 `json:"crash"`

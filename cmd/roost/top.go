@@ -48,11 +48,11 @@ roost members --watch.`,
 	}, settings.Setting{
 		Name: "every", Arg: "DURATION", Default: "1s", Set: settings.Duration(&every), FlagOnly: true, Usage: "ask at least this often",
 	})
-	_ = cmd.Flags().MarkHidden("output") // there is nothing to print
+	_ = cmd.Flags().MarkHidden("output") // top has no output that could be JSON
 	return cmd
 }
 
-// top draws pages until the user or a signal ends it.
+// top draws pages until the user quits or a signal arrives.
 func top(ctx context.Context, s *session.Session, in *os.File, v topView, every time.Duration) error {
 	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	defer stop()
@@ -91,10 +91,12 @@ func top(ctx context.Context, s *session.Session, in *os.File, v topView, every 
 	return screen.Run(ctx)
 }
 
-// scrolling says by how many members a key scrolls: j, k and the arrows, space, b and the page keys.
+// scrolling maps keys to the number of members to scroll by. The keys are j, k, the arrow keys, space, b and
+// the page keys.
 var scrolling = map[string]int{"j": 1, "k": -1, "\x1b[B": 1, "\x1b[A": -1, " ": 10, "b": -10, "\x1b[6~": 10, "\x1b[5~": -10}
 
-// followEvents passes on changes. The first batch of a stream is the present state.
+// followEvents passes the lines about each batch of changes to add. The first batch of a stream is the
+// current state, so it is not added.
 func followEvents(ctx context.Context, s *session.Session, changed chan<- struct{}, add func([]term.Line)) {
 	heard := false
 	_ = session.Stream(ctx, s.Events, func(b events.Batch, first bool) error {
@@ -110,8 +112,8 @@ func followEvents(ctx context.Context, s *session.Session, changed chan<- struct
 	}, func(error) error { return nil })
 }
 
-// askAgain passes on the agent's answers. If the agent does not answer, the last answer stays, with the
-// reason.
+// askAgain asks the agent again after every tick and change, and passes each answer to show. If the agent
+// does not answer, askAgain passes the last answer with the reason.
 func askAgain(ctx context.Context, s *session.Session, v topView, every time.Duration, changed <-chan struct{}, show func(topView)) {
 	again := time.NewTicker(every)
 	defer again.Stop()
@@ -132,7 +134,7 @@ func askAgain(ctx context.Context, s *session.Session, v topView, every time.Dur
 	}
 }
 
-// topView is the agent's last answer.
+// topView is the last answer of the agent.
 type topView struct {
 	at      time.Time
 	addr    string
@@ -142,8 +144,8 @@ type topView struct {
 	problem string                 // why there is no newer answer
 }
 
-// topNow asks the agent. Because the table is long, it only asks for the table if it differs from that of
-// had.
+// topNow asks the agent for its statistics and members. Because the table is large, topNow asks for it only
+// if it has changed since had.
 func topNow(ctx context.Context, s *session.Session, had clusterhttp.Partitions) (v topView, err error) {
 	ctx, cancel := s.Bound(ctx)
 	defer cancel()
@@ -164,22 +166,22 @@ func topNow(ctx context.Context, s *session.Session, had clusterhttp.Partitions)
 }
 
 const (
-	newsLines = 6   // on a page that is high enough
-	newsHead  = 2   // lines above the news
-	wide      = 110 // columns that are enough for everything
+	newsLines = 6   // on a page with enough lines
+	newsHead  = 2   // lines above the changes
+	wide      = 110 // columns that are enough for all columns and bars
 	keptNews  = 50  // lines
 	barWidth  = 8
 )
 
-// page lays out everything, without the first skip members. If there is little room, members come before
-// news, and members in trouble before others.
+// page lays out the page, without the first skip members. On a small terminal, members take precedence over
+// changes, and members that need attention come first.
 func (v topView) page(columns, lines, skip int, news []term.Line) []term.Line {
 	page := v.head()
 	room := lines - len(page)
 	if len(news) > 0 && room > 2*newsLines {
 		room -= min(len(news), newsLines) + newsHead
 	}
-	if len(v.members.Members) >= room { // some members will not be visible
+	if len(v.members.Members) >= room { // some members will be hidden
 		v.members.Members = slices.Clone(v.members.Members)
 		slices.SortStableFunc(v.members.Members, func(a, b clusterhttp.Member) int { return v.trouble(b) - v.trouble(a) })
 	}
@@ -192,7 +194,7 @@ func (v topView) page(columns, lines, skip int, news []term.Line) []term.Line {
 	return page
 }
 
-// aged adds a problem if the next answer is overdue.
+// aged returns the view with a problem if the next answer is overdue.
 func (v topView) aged(now time.Time, every time.Duration) topView {
 	const grace = 3 * time.Second
 	if v.problem == "" && now.Sub(v.at) > every+grace {
@@ -227,7 +229,7 @@ func (v topView) head() []term.Line {
 	return append(head, term.Line{})
 }
 
-// lost names the latest members that have gone without leaving.
+// lost lists the members that were lost most recently, at most three.
 func (v topView) lost() (lines []term.Line) {
 	const most = 3
 	for _, l := range v.members.Lost {
@@ -254,7 +256,7 @@ func (v topView) summary() term.Line {
 		v.members.Version, v.table.Partitions, v.table.Balance.MaxMean, term.Percent(v.table.Balance.CV))}}
 }
 
-// grid returns a table with a row for each member, and with bars on a wide terminal.
+// grid returns a table with a row for each member. If bars is true, leases and loads have bars.
 func (v topView) grid(bars bool) *term.Sheet {
 	t := term.NewSheet("ID\tSTATE\tLEASE\tPARTITIONS\tSHARE\tLOAD\tTABLE\tWEIGHT\tCLOCK\tZONE")
 	ttl, skew := v.stats.Settings.TTLMS, v.stats.Settings.MaxSkewMS
@@ -267,7 +269,7 @@ func (v topView) grid(bars bool) *term.Sheet {
 	return t
 }
 
-// gauge shows a part of a whole if the whole is known.
+// gauge formats a part of a whole. If the whole is unknown, it returns only the text.
 func gauge(part, whole int64, text string, bar bool) term.Toned {
 	if whole <= 0 {
 		return term.Toned{Text: text}

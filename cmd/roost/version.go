@@ -11,11 +11,11 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// build is what this binary was built from, and the JSON output.
+// build describes what this binary was built from. It is also the JSON output.
 type build struct {
 	Version  string `json:"version"`
 	Revision string `json:"revision,omitempty"` // of the source, if known
-	Modified bool   `json:"modified"`           // the source had further changes
+	Modified bool   `json:"modified"`           // the source had uncommitted changes
 	Go       string `json:"go"`
 	OS       string `json:"os"`
 	Arch     string `json:"arch"`
@@ -26,8 +26,9 @@ func buildOf() build {
 	return describe(release.Version, release.Commit, info)
 }
 
-// describe prefers the release to the build info, which can be nil. The go command knows the version of
-// roost@version and of a tagged commit in a clone. It only knows the revision in a clone.
+// describe uses the release if there is one, and otherwise the build info, which can be nil. For
+// roost@version and for a tagged commit in a clone, the go command records the version. For any other commit
+// in a clone, it records only the revision.
 func describe(release, commit string, info *debug.BuildInfo) build {
 	b := build{Go: runtime.Version(), OS: runtime.GOOS, Arch: runtime.GOARCH}
 	if info == nil {
@@ -49,7 +50,7 @@ func describe(release, commit string, info *debug.BuildInfo) build {
 	return b
 }
 
-// String returns the build for people.
+// String describes the build in one line, for people.
 func (b build) String() string {
 	revision := ""
 	if b.Revision != "" {

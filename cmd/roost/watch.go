@@ -52,7 +52,8 @@ and then prints the state at that time.`,
 	})
 }
 
-// batchLines returns a line for each change: a member, or the partitions that moved from one node to another.
+// batchLines returns a line for each change in a batch: a changed member, or the partitions that moved from
+// one node to another.
 func batchLines(at time.Time, b events.Batch) (lines []term.Line) {
 	add := func(what, format string, args ...any) {
 		lines = append(lines,
@@ -87,7 +88,8 @@ func batchLines(at time.Time, b events.Batch) (lines []term.Line) {
 	return lines
 }
 
-// because adds a reason if it is known and does not repeat the word before it.
+// because returns the reason for a change as text. It returns "" if the reason is unknown or would repeat the
+// word before it.
 func because(why lease.Reason) string {
 	if why == "" || why == lease.Departed {
 		return ""
@@ -105,7 +107,7 @@ func partitionsOf(owned []events.Ownership) []placement.Partition {
 
 func orNobody(id lease.NodeID) string { return cmp.Or(string(id), "nobody") }
 
-// listed returns the number of partitions and the first few of them, so that a line fits a terminal.
+// listed returns the number of partitions and the first few of them, short enough for a line on a terminal.
 func listed(ps []placement.Partition) string {
 	const most = 5
 	more := ""
