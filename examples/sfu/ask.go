@@ -15,7 +15,8 @@ import (
 	"github.com/roost-cluster/roost/cluster/affinity/reconnect"
 )
 
-// resolve asks the nodes of the fleet where the room lives, one after the other.
+// resolve asks the nodes of the fleet one after another where the room is. It starts with a random node, and
+// asks the node of the lost connection only if there is no other.
 func (b *bot) resolve(ctx context.Context, room string) (found reconnect.Directive, err error) {
 	b.mu.Lock()
 	var last reconnect.Directive
@@ -26,7 +27,7 @@ func (b *bot) resolve(ctx context.Context, room string) (found reconnect.Directi
 	doors := slices.Clone(b.doors())
 	rand.Shuffle(len(doors), func(i, k int) { doors[i], doors[k] = doors[k], doors[i] })
 	if others := slices.DeleteFunc(slices.Clone(doors), func(d string) bool { return d == last.Addr }); len(others) > 0 {
-		doors = others // the lost node comes last
+		doors = others // the node of the lost connection is not asked
 	}
 	err = errors.New("no node to ask")
 	for _, door := range doors {
@@ -42,7 +43,7 @@ func (b *bot) resolve(ctx context.Context, room string) (found reconnect.Directi
 }
 
 func (b *bot) ask(ctx context.Context, door, room string, last reconnect.Directive) (reconnect.Directive, error) {
-	const timeout = 1300 * time.Millisecond // a report may take a second
+	const timeout = 1300 * time.Millisecond // reporting a lost node can take a second
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	if b.report.Load() && last.Epoch > 0 {

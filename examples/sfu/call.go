@@ -10,34 +10,35 @@ import (
 	"github.com/pion/webrtc/v4"
 )
 
-// call is the media of a room on this node, while the node hosts the room, and after that for participants
-// who have not moved yet.
+// call forwards the media of a room on this node. It lasts while the node hosts the room, and then until the
+// participants who have not moved yet are gone.
 type call struct {
 	mu        sync.RWMutex
 	peers     []*peer
 	sources   []*source
 	receivers int    // participants who only receive
-	relay     *relay // nil: this is the room, not a relay of it
+	relay     *relay // nil if this is the room itself and not a relay of it
 }
 
 // source is a track of a publisher.
 type source struct {
-	peer  *peer // nil: it comes from the room's node
+	peer  *peer // nil if the track comes from the node of the room
 	kind  webrtc.RTPCodecType
-	ask   func()       // for a keyframe
+	ask   func()       // asks the publisher for a keyframe
 	asked atomic.Int64 // when ask was last called
 }
 
-// slot carries the track of one publisher at a time to one participant. The receiver sees one
-// stream: sequence numbers and timestamps continue when the source changes.
+// slot carries the tracks of publishers to a participant, one track at a time. The participant receives a
+// single stream: sequence numbers and timestamps continue when the source changes.
 type slot struct {
 	peer  *peer
 	track *webrtc.TrackLocalStaticRTP
 	kind  webrtc.RTPCodecType
 
-	source *source // nil: free; guarded by call.mu
+	source *source // nil if free; guarded by call.mu
 
-	// Only the goroutine of the source uses these. The lock of the call separates two sources.
+	// Only the goroutine of the source uses the fields below. When the source changes, the lock of the call
+	// orders the accesses of the two goroutines.
 	fed      *source
 	seq      uint16
 	time     uint32
@@ -62,7 +63,7 @@ func (c *call) remove(p *peer) {
 	c.peers = slices.DeleteFunc(c.peers, func(o *peer) bool { return o == p })
 }
 
-// waiting returns a participant who still needs this node, or nil.
+// waiting returns a participant who has not moved to the new node yet, or nil.
 func (c *call) waiting() *peer {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
@@ -72,7 +73,7 @@ func (c *call) waiting() *peer {
 	return nil
 }
 
-// forward passes the packets of a track to the slots of all others, until the track ends.
+// forward passes the packets of a track to the slots of all other participants, until the track ends.
 func (c *call) forward(p *peer, t *webrtc.TrackRemote) {
 	s := &source{peer: p, kind: t.Kind(), ask: func() {
 		_ = p.pc.WriteRTCP([]rtcp.Packet{&rtcp.PictureLossIndication{MediaSSRC: uint32(t.SSRC())}})
@@ -88,7 +89,7 @@ func (c *call) forward(p *peer, t *webrtc.TrackRemote) {
 	}
 }
 
-// send passes a packet to the slots of its source.
+// send passes a packet to each slot that its source feeds.
 func (c *call) send(s *source, packet *rtp.Packet) {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
@@ -101,7 +102,7 @@ func (c *call) send(s *source, packet *rtp.Packet) {
 	}
 }
 
-// replace makes a source feed the slots of an old one, if there is one, or gives it slots.
+// replace replaces the source old with s in all slots. If old is nil, s gets free slots.
 func (c *call) replace(old, s *source) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -120,7 +121,7 @@ func (c *call) replace(old, s *source) {
 	c.match()
 }
 
-// seat counts a participant who only receives, if there are fewer than most.
+// seat counts a participant who only receives. If there are already most of them, seat returns false.
 func (c *call) seat(most int) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -137,7 +138,7 @@ func (c *call) unseat() {
 	c.receivers--
 }
 
-// end frees the slots of a track that has ended, for tracks that had none.
+// end frees the slots of a track that has ended, so that other tracks can use them.
 func (c *call) end(s *source) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -152,7 +153,7 @@ func (c *call) end(s *source) {
 	c.match()
 }
 
-// match gives each participant all tracks of the others, as long as there are free slots.
+// match assigns the tracks of all other participants to each participant's slots, while there are free slots.
 func (c *call) match() {
 	for _, s := range c.sources {
 		for _, p := range c.peers {
@@ -171,7 +172,7 @@ func (c *call) match() {
 	}
 }
 
-// refresh asks for keyframes for a participant who can receive from now on.
+// refresh requests keyframes for a participant who has just become able to receive.
 func (c *call) refresh(p *peer) {
 	for _, s := range p.slots {
 		c.keyframeFor(s)
@@ -187,7 +188,8 @@ func (c *call) keyframeFor(s *slot) {
 	}
 }
 
-// write sends a packet. An error means that the participant is about to leave.
+// write sends a packet to the participant. It ignores errors, because they mean that the participant is about
+// to leave.
 func (s *slot) write(from *source, p *rtp.Packet) {
 	if s.fed != from {
 		s.seqBy, s.timeBy = 0, 0
@@ -197,7 +199,7 @@ func (s *slot) write(from *source, p *rtp.Packet) {
 		s.fed, s.hasCarry = from, true
 	}
 	out := &rtp.Packet{Header: p.Header, Payload: p.Payload}
-	out.Extension, out.Extensions, out.CSRC = false, nil, nil // their numbers belong to the other connection
+	out.Extension, out.Extensions, out.CSRC = false, nil, nil // valid only on the other connection
 	out.SequenceNumber += s.seqBy
 	out.Timestamp += s.timeBy
 	s.seq, s.time = out.SequenceNumber, out.Timestamp

@@ -17,16 +17,17 @@ import (
 	"github.com/roost-cluster/roost/cluster/affinity/reconnect"
 )
 
-// A room with more subscribers than its node may have uses relays: "room~1" on another node and, when that is
-// full, "room~2". The publishers are on the room's node. Each relay receives every stream of the room once
-// from there, and forwards it to its own subscribers.
+// If a room has more subscribers than one node may serve, it uses relays: "room~1" on another node and, when
+// that relay is full, "room~2" on a third. The publishers are always on the room's node. From that node, each
+// relay receives every stream of the room once, and forwards it to its own subscribers.
 
-// otherRoomError sends a subscriber to a relay, or a publisher from a relay to its room.
+// otherRoomError redirects a subscriber to a relay, or a publisher from a relay to the room.
 type otherRoomError struct{ to reconnect.Directive }
 
 func (e *otherRoomError) Error() string { return "this participant belongs in " + e.to.Room }
 
-// directed returns the node to which an error, or the end of a context, sends a participant.
+// directed returns the node that a participant should go to, according to an error or the cause of a canceled
+// context.
 func directed(err error) (reconnect.Directive, bool) {
 	if other, ok := errors.AsType[*otherRoomError](err); ok {
 		return other.to, true
@@ -34,9 +35,10 @@ func directed(err error) (reconnect.Directive, bool) {
 	return elsewhere(err)
 }
 
-// serve runs a function for a participant. It returns an otherRoomError for a subscriber if this node has as
-// many subscribers as it may have, and for a publisher that comes to a relay, because relays send nothing to
-// their room. In a relay, the function gets what the room's publishers send.
+// serve runs a function for a participant. It returns an otherRoomError if the participant has to go
+// elsewhere. A subscriber does if this node already has the maximum number of subscribers. A publisher does
+// if it comes to a relay, because relays send nothing to their room. In a relay, the call that run receives
+// forwards the streams of the room's publishers.
 func (n *node) serve(ctx context.Context, name string, in message, run func(context.Context, *call, reconnect.Directive) error) error {
 	senders := 0
 	if sends(in.Offer) {
@@ -61,13 +63,13 @@ func (n *node) serve(ctx context.Context, name string, in message, run func(cont
 	})
 }
 
-// sends reports whether an offer has tracks.
+// sends reports whether an offer sends tracks.
 func sends(offer string) bool {
 	return strings.Contains(offer, "a=sendonly") || strings.Contains(offer, "a=sendrecv")
 }
 
-// seat counts a subscriber, or returns an otherRoomError. If there is no relay for the subscriber, it is
-// served here.
+// seat counts a subscriber, or returns an otherRoomError that redirects it to a relay. If no relay is
+// available, this node serves the subscriber anyway.
 func (n *node) seat(ctx context.Context, name string, c *call) error {
 	if c.seat(n.most) {
 		return nil
@@ -86,7 +88,8 @@ func (n *node) seat(ctx context.Context, name string, c *call) error {
 	return nil
 }
 
-// pull receives the streams of a room for a participant of its relay, until the last one has left.
+// pull makes a relay receive the streams of its room. It is called for each participant of the relay, and the
+// relay stops when the last participant has left. If the name is not that of a relay, pull does nothing.
 func (n *node) pull(name string, c *call) (leave func()) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -108,26 +111,25 @@ func (n *node) pull(name string, c *call) (leave func()) {
 	}
 }
 
-// relay receives the streams of a room from the room's node, wherever that is.
+// relay receives the streams of a room from the room's node, and follows the room when it moves.
 type relay struct {
 	node   *node
 	chain  []string
 	call   *call
-	ctx    context.Context // until the last participant has left
+	ctx    context.Context // ends when the last participant has left
 	end    context.CancelFunc
 	users  int // guarded by call.mu
 	driver reconnect.Driver
 
 	mu    sync.Mutex
-	links []*upstream // the oldest first
+	links []*upstream // oldest first
 	made  int
 	lines [2 * pulled]line
 }
 
-// pulled is how many audio tracks, and how many video tracks, a relay can receive.
+// pulled is the number of audio tracks that a relay can receive, and also the number of video tracks.
 const pulled = 8
 
-// kindOf returns the kind of a media line.
 func kindOf(line int) webrtc.RTPCodecType {
 	if line < pulled {
 		return webrtc.RTPCodecTypeAudio
@@ -135,7 +137,7 @@ func kindOf(line int) webrtc.RTPCodecType {
 	return webrtc.RTPCodecTypeVideo
 }
 
-// line is what comes over a media line of the newest upstream. It has no source while nothing comes.
+// line is the state of a media line, counted across all upstreams. It has no source while no packets arrive.
 type line struct {
 	from   *upstream
 	source *source
@@ -146,7 +148,7 @@ type line struct {
 func newRelay(n *node, name string, c *call) *relay {
 	e := &relay{node: n, chain: chain(name, 0), call: c}
 	e.ctx, e.end = context.WithCancel(n.ctx)
-	const attempt, soon = 5 * time.Second, time.Millisecond // there is one relay per node, not a crowd
+	const attempt, soon = 5 * time.Second, time.Millisecond // short, because there is only one relay per node
 	e.driver = reconnect.Driver{
 		Connect: e.connect, AttemptTimeout: attempt, Pace: reconnect.Pace{Spread: soon}, Log: slog.New(slog.DiscardHandler),
 		Resolve: func(ctx context.Context, room string) (reconnect.Directive, error) {
@@ -171,9 +173,10 @@ func (e *relay) run() {
 	}
 }
 
-// keepApart moves the relay when the room, or a relay with a lower number, has come to its node. Relays with
-// higher numbers do the same for this one. The name of a relay comes from a client, and looking up a name
-// without a pin costs a call of the store, so a longer chain has longer pauses.
+// keepApart moves the relay if the room or a relay with a lower number has moved to the relay's node. Relays
+// with higher numbers move away from this relay in the same way. The names of relays come from clients, and
+// looking up a name without a pin costs a call to the store. Therefore relays with higher numbers pause
+// longer between checks.
 func (e *relay) keepApart(apart func(context.Context, []string, int) (reconnect.Directive, error)) {
 	pause := time.Duration(len(e.chain)-1) * time.Second
 	for wait(e.ctx, pause); e.ctx.Err() == nil; wait(e.ctx, pause) {
@@ -183,9 +186,10 @@ func (e *relay) keepApart(apart func(context.Context, []string, int) (reconnect.
 	}
 }
 
-func (e *relay) follow(d reconnect.Directive) { _ = e.driver.Follow(e.ctx, d) } // seek reports a failure
+func (e *relay) follow(d reconnect.Directive) { _ = e.driver.Follow(e.ctx, d) } // if it fails, seek reports that
 
-// seek returns when there is a newer upstream than u.
+// seek reconnects to the node of the room. It returns when there is an upstream newer than u, or when the
+// relay ends.
 func (e *relay) seek(u *upstream) {
 	lost := reconnect.Directive{Room: e.chain[0]}
 	if u != nil {
@@ -208,7 +212,7 @@ func (e *relay) newest() *upstream {
 	return e.links[len(e.links)-1]
 }
 
-// connect makes an upstream. The old one stays until the new one has everything that the old one has: see
+// connect opens an upstream. The previous upstream remains until the new one carries as many streams: see
 // take.
 func (e *relay) connect(ctx context.Context, d reconnect.Directive) (err error) {
 	u := &upstream{outbound: newOutbound(d), relay: e}
@@ -233,7 +237,7 @@ func (e *relay) connect(ctx context.Context, d reconnect.Directive) (err error) 
 	return e.settle(u)
 }
 
-// settle makes an upstream the newest one.
+// settle makes u the newest upstream.
 func (e *relay) settle(u *upstream) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -246,9 +250,9 @@ func (e *relay) settle(u *upstream) error {
 	return nil
 }
 
-// take returns the source to which a packet belongs, or nil if it is not forwarded. s is the source of its
-// track. A new upstream replaces the old one when it has as much, line by line, and video lines at a
-// keyframe.
+// take returns the source to forward a packet to, or nil if the packet is dropped. s is the source of the
+// packet's track. A new upstream takes over line by line, once it carries as many lines as are in use. Video
+// lines switch at a keyframe.
 func (e *relay) take(u *upstream, i int, payload []byte, s *source) *source {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -269,10 +273,10 @@ func (e *relay) take(u *upstream, i int, payload []byte, s *source) *source {
 	return l.source
 }
 
-// begin makes a line come from u.
+// begin makes the upstream u the origin of a line.
 func (e *relay) begin(l *line, u *upstream, s *source) {
 	e.call.replace(l.source, s)
-	if l.source == nil && s.kind == webrtc.RTPCodecTypeAudio { // a relayed source counts as a publisher on this node
+	if l.source == nil && s.kind == webrtc.RTPCodecTypeAudio { // a relayed audio source counts as a publisher on this node
 		var ctx context.Context
 		ctx, l.end = context.WithCancel(e.ctx)
 		go func() {
@@ -285,7 +289,7 @@ func (e *relay) begin(l *line, u *upstream, s *source) {
 	l.from, l.source = u, s
 }
 
-// complete reports whether an upstream has as many lines as are in use.
+// complete reports whether an upstream carries at least as many lines as are in use.
 func (e *relay) complete(u *upstream, now time.Time) bool {
 	use, has := 0, 0
 	for i := range e.lines {
@@ -299,10 +303,10 @@ func (e *relay) complete(u *upstream, now time.Time) bool {
 	return has >= use
 }
 
-// silence is how long a line keeps its slots without a packet.
+// silence is how long a line keeps its slots if no packets arrive.
 const silence = time.Second
 
-// watch ends lines over which nothing comes, and upstreams that are replaced.
+// watch ends lines on which no packets arrive, and upstreams that have been replaced.
 func (e *relay) watch() {
 	const often = 50 * time.Millisecond
 	tick := time.NewTicker(often)
@@ -346,7 +350,7 @@ func (e *relay) tidy(now time.Time) {
 	})
 }
 
-// close ends the rest of the relay.
+// close closes the upstreams and ends the lines of the relay.
 func (e *relay) close() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -360,7 +364,8 @@ func (e *relay) close() {
 	}
 }
 
-// startsKeyframe reports whether a packet begins a VP8 picture that needs no earlier one.
+// startsKeyframe reports whether a packet starts a VP8 keyframe, which can be decoded without earlier
+// pictures.
 func startsKeyframe(payload []byte) bool {
 	var p vp8codec.VP8Packet
 	picture, err := p.Unmarshal(payload)

@@ -18,17 +18,17 @@ import (
 	"github.com/roost-cluster/roost/cluster/affinity/reconnect"
 )
 
-// spread is short, because a node of this example only has some dozens of clients. The default, 500 ms, is
-// for thousands.
+// spread is short, because a node of this example has only a few dozen clients. The default of 500 ms is
+// meant for thousands.
 const spread = 50 * time.Millisecond
 
-// crowd is what bots share.
+// crowd is the state that all bots share.
 type crowd struct {
 	api    *webrtc.API
 	http   *http.Client
 	config webrtc.Configuration
-	doors  func() []string // the nodes that bots ask, host:port
-	report atomic.Bool     // bots report a lost node instead of asking for the room
+	doors  func() []string // addresses of the nodes that bots ask, as host:port
+	report atomic.Bool     // when a node is lost, bots report it instead of resolving the room
 	wait   sync.WaitGroup
 
 	mu     sync.Mutex
@@ -37,7 +37,7 @@ type crowd struct {
 	gaveUp []error
 }
 
-// spawn runs f in a goroutine that close waits for.
+// spawn runs f in a goroutine that close waits for. After close, it does nothing.
 func (c *crowd) spawn(f func()) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -61,45 +61,44 @@ func newCrowd(doors func() []string, report bool) (*crowd, error) {
 	return c, nil
 }
 
-// bot is a participant of a room.
 type bot struct {
 	*crowd
 	room  string
-	ctx   context.Context // until the bot leaves
+	ctx   context.Context // ends when the bot leaves
 	leave context.CancelFunc
-	sends *publisher // nil: it receives
-	plays *player    // nil: it sends
+	sends *publisher // nil if the bot receives
+	plays *player    // nil if the bot sends
 
 	mu     sync.Mutex
 	route  *route
 	links  []*link // open links, oldest first
-	newest *link   // even after it has ended
+	newest *link   // kept after it has ended
 	made   int
-	breaks int       // times that its newest connection ended before there was another one
-	lost   time.Time // when it found out that it needs another connection
-	found  time.Time // when it learned the node
-	epoch  uint64    // of the newest node that it learned
+	breaks int       // how often the newest connection ended before there was a replacement
+	lost   time.Time // when the bot noticed that it needs another connection
+	found  time.Time // when the bot learned the new node
+	epoch  uint64    // of the newest directive that the bot received
 }
 
-// route takes a bot to its room, or to one of its relays.
+// route connects a bot to its room or to a relay of the room.
 type route struct {
 	reconnect.Driver
 	room string
-	ctx  context.Context // until there is another route
+	ctx  context.Context // ends when another route replaces this one
 	end  context.CancelFunc
 }
 
-// link is a connection to a node.
+// link is a bot's connection to a node.
 type link struct {
 	outbound
 	bot   *bot
 	once  sync.Once
-	lost  atomic.Bool // it may still be the newest one
+	lost  atomic.Bool // it can still be the newest link
 	video decoder
 	steps steps
 }
 
-// join adds a bot to a room, and returns when it is connected.
+// join adds a bot to a room and returns when the bot is connected.
 func (c *crowd) join(ctx context.Context, room string, publish bool) error {
 	b := &bot{crowd: c, room: room}
 	b.ctx, b.leave = context.WithCancel(ctx)
@@ -132,7 +131,7 @@ func (c *crowd) join(ctx context.Context, room string, publish bool) error {
 	}
 }
 
-// to begins a route to a room, or to a relay.
+// to starts a route to a room or a relay, and ends the current route.
 func (b *bot) to(room string) *route {
 	r := &route{room: room, Driver: reconnect.Driver{
 		Connect: b.connect, Resolve: b.resolve, AttemptTimeout: 5 * time.Second, Log: slog.New(slog.DiscardHandler),
@@ -154,7 +153,7 @@ func (b *bot) current() *route {
 	return b.route
 }
 
-// close waits for the bots, whose context has ended.
+// close waits until all bots have finished. The context of the bots must have ended.
 func (c *crowd) close() {
 	c.mu.Lock()
 	c.closed = true
@@ -163,7 +162,8 @@ func (c *crowd) close() {
 	c.http.CloseIdleConnections()
 }
 
-// connect makes a connection to a node. The old connection stays until the new one plays: see player.
+// connect opens a connection to a node. The old connection stays open until media plays from the new one: see
+// player.
 func (b *bot) connect(ctx context.Context, d reconnect.Directive) (err error) {
 	l := &link{outbound: newOutbound(d), bot: b}
 	b.mu.Lock()
@@ -194,7 +194,7 @@ func (b *bot) connect(ctx context.Context, d reconnect.Directive) (err error) {
 	return b.settle(l)
 }
 
-// prepare adds the tracks of the bot, or what it wants to receive.
+// prepare adds the tracks that the bot sends, or those that it wants to receive.
 func (b *bot) prepare(l *link) error {
 	if b.sends != nil {
 		return b.sends.attach(l)
@@ -209,7 +209,7 @@ func (b *bot) prepare(l *link) error {
 	return nil
 }
 
-// settle makes a link that is up the newest one of the bot.
+// settle makes a connected link the newest link of the bot.
 func (b *bot) settle(l *link) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -226,7 +226,7 @@ func (b *bot) settle(l *link) error {
 	return nil
 }
 
-// listen receives what the node says, until the WebSocket closes.
+// listen receives messages from the node until the WebSocket closes.
 func (b *bot) listen(l *link) {
 	for {
 		var in message
@@ -241,8 +241,8 @@ func (b *bot) listen(l *link) {
 	b.gone(l)
 }
 
-// follow moves the bot to the node of a directive that came over a link. The directive is for its room or
-// relay, or for another relay.
+// follow moves the bot to the node in a directive that was received over l. The directive can be for the room
+// or relay of the bot, or redirect it to another relay.
 func (b *bot) follow(l *link, d reconnect.Directive) {
 	r := b.current()
 	switch r.room {
@@ -250,13 +250,13 @@ func (b *bot) follow(l *link, d reconnect.Directive) {
 	case l.home.Room:
 		r = b.to(d.Room)
 	default:
-		return // it has gone to another relay since
+		return // the bot has switched to another relay since
 	}
 	b.learn(d)
-	b.spawn(func() { _ = r.Follow(r.ctx, d) }) // if it gives up, the end of the old connection is news
+	b.spawn(func() { _ = r.Follow(r.ctx, d) }) // if Follow fails, the bot reconnects when its old connection ends
 }
 
-// gone moves the bot to the node of its room, if l was its newest connection.
+// gone reconnects the bot to its room if l was the newest link.
 func (b *bot) gone(l *link) {
 	b.mu.Lock()
 	l.lost.Store(true)
@@ -273,15 +273,15 @@ func (b *bot) gone(l *link) {
 	b.spawn(func() { b.seek(l) })
 }
 
-// seek returns when the bot has a newer connection than l. It never gives up. When its driver does, it counts
-// that and begins again at the room itself.
+// seek reconnects the bot. It returns when the bot has a newer link than l. If the driver gives up, seek
+// counts that and starts again with a route to the room itself.
 func (b *bot) seek(l *link) {
 	for first := true; b.ctx.Err() == nil && b.isNewest(l) && (first || l.over()); first = false {
 		r, lost := b.current(), l.home
 		if lost.Room != r.room {
 			lost = reconnect.Directive{Room: r.room}
 		}
-		err := r.Lost(r.ctx, lost) // nil also if l was lost while Connect returned: then it is news again
+		err := r.Lost(r.ctx, lost) // also nil if l was lost while Connect returned, so the loop checks again
 		if errors.Is(err, reconnect.ErrGaveUp) && b.ctx.Err() == nil {
 			b.crowd.mu.Lock()
 			b.gaveUp = append(b.gaveUp, err)
@@ -298,25 +298,26 @@ func (b *bot) isNewest(l *link) bool {
 	return b.newest == l
 }
 
-// learn notes when the bot learned of a node.
+// learn records when the bot learned of a new node.
 func (b *bot) learn(d reconnect.Directive) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if now := time.Now(); d.Epoch > b.epoch {
 		if b.newest != nil && b.lost.Before(b.newest.steps.began) {
-			b.lost = now // because of this directive
+			b.lost = now // the directive is the first sign
 		}
 		b.epoch, b.found = d.Epoch, now
 	}
 }
 
-// watch follows the state of the connection.
+// watch records when the connection makes progress, and reconnects the bot when the connection is
+// interrupted.
 func (l *link) watch() {
 	l.pc.OnICEConnectionStateChange(func(s webrtc.ICEConnectionState) {
 		switch s {
 		case webrtc.ICEConnectionStateConnected:
 			l.steps.at(&l.steps.ice)
-		case webrtc.ICEConnectionStateDisconnected: // silence: the node hangs, or the network
+		case webrtc.ICEConnectionStateDisconnected: // no packets, because the node hangs or the network is interrupted
 			l.bot.gone(l)
 		default:
 		}
@@ -332,13 +333,14 @@ func (l *link) watch() {
 	})
 }
 
-// done tells the node that a newer link now serves the bot. The node closes this one when it no longer needs it.
+// done tells the node that a newer link has replaced this one. The node then closes this link when it is no
+// longer needed.
 func (l *link) done() {
 	l.bot.spawn(func() {
 		ctx, cancel := context.WithTimeout(l.bot.ctx, time.Second)
 		defer cancel()
 		if l.lost.Load() || wsjson.Write(ctx, l.ws, message{Done: true}) != nil {
-			l.close() // its node must not come back into the call
+			l.close() // this connection must not return to the call
 			return
 		}
 		late := time.NewTimer(linger)

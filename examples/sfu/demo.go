@@ -18,16 +18,17 @@ import (
 
 const demoRooms = 8
 
-// demoRow is a line of the demo's table: the fault, rooms moved, gaps of sound, gaps of the picture.
+// demoRow is the format of a row in the demo's table: the fault, the number of rooms that moved, and the gaps
+// in sound and pictures.
 const demoRow = "%-42s %8s %9s %8s %11s %8s\n"
 
-// fill starts calls in rooms with one publisher each, and waits until all play.
+// fill starts calls with one publisher each, and waits until all bots play.
 func (c *crowd) fill(ctx context.Context, rooms, subscribers int) error {
 	return c.fillWith(ctx, roomNames(rooms), func(int) int { return subscribers })
 }
 
 func (c *crowd) fillWith(ctx context.Context, rooms []string, subscribers func(i int) int) error {
-	const atOnce = 4 // handshakes, which take a while
+	const atOnce = 4 // limits concurrent handshakes, because they are slow
 	errs, turns := make(chan error, len(rooms)), make(chan struct{}, atOnce)
 	for i, room := range rooms {
 		turns <- struct{}{}
@@ -46,7 +47,7 @@ func (c *crowd) fillWith(ctx context.Context, rooms []string, subscribers func(i
 	return until(ctx, c.settled)
 }
 
-// call makes one publisher and some subscribers join a room.
+// call adds a publisher and subscribers to a room.
 func (c *crowd) call(ctx context.Context, room string, subscribers int) error {
 	err := c.join(ctx, room, true)
 	for range subscribers {
@@ -57,7 +58,7 @@ func (c *crowd) call(ctx context.Context, room string, subscribers int) error {
 	return err
 }
 
-// settled returns nil when all play, each from its newest connection.
+// settled returns nil if each bot plays from its newest link.
 func (c *crowd) settled() error {
 	for _, b := range c.all() {
 		if b.plays != nil && !b.playing() {
@@ -67,7 +68,7 @@ func (c *crowd) settled() error {
 	return nil
 }
 
-// at returns nil when all are connected to the nodes of their rooms.
+// at returns nil if all bots are connected to the nodes of their rooms.
 func (c *crowd) at(homes map[string]reconnect.Directive) error {
 	for _, b := range c.all() {
 		b.mu.Lock()
@@ -80,7 +81,7 @@ func (c *crowd) at(homes map[string]reconnect.Directive) error {
 	return c.settled()
 }
 
-// until waits for a condition.
+// until waits until condition returns nil, or ctx ends.
 func until(ctx context.Context, condition func() error) error {
 	const timeout, pause = time.Minute, 10 * time.Millisecond
 	for end := time.Now().Add(timeout); ; wait(ctx, pause) {
@@ -91,7 +92,7 @@ func until(ctx context.Context, condition func() error) error {
 	}
 }
 
-// playing reports whether the bot plays from its newest connection.
+// playing reports whether the bot plays from its newest link.
 func (b *bot) playing() bool {
 	fresh := 200*time.Millisecond + pictureEvery
 	b.mu.Lock()
@@ -110,7 +111,7 @@ func roomNames(n int) (names []string) {
 	return names
 }
 
-// show is the demo while it runs.
+// show is the state of a running demo.
 type show struct {
 	out   io.Writer
 	farm  *farm
@@ -190,7 +191,7 @@ func (s *show) now(doing string) {
 	s.doing = "Now: " + doing + "."
 }
 
-// note prints a fault, and shows it on the page.
+// note prints the effect of a fault, and shows it on the page.
 func (s *show) note(what string, moved int, m *measure) {
 	const median, all = 50, 100
 	_, _ = fmt.Fprintf(s.out, demoRow, what, fmt.Sprintf("%d of %d", moved, len(s.rooms)), short(percentile(m.sound, median)),
@@ -225,7 +226,8 @@ func (s *show) run(ctx context.Context) error {
 	)
 }
 
-// outgrow starts a room with more subscribers than a node may have, and kills and drains its nodes.
+// outgrow starts a room with more subscribers than one node may serve. Then it kills and drains the nodes of
+// that room.
 func (s *show) outgrow(ctx context.Context, most int) error {
 	const nodes = 3
 	if err := s.crowd.call(ctx, "large", nodes*most); err != nil {
@@ -248,7 +250,8 @@ func (s *show) outgrow(ctx context.Context, most int) error {
 	return err
 }
 
-// loads returns how many streams each node forwards, a line each, and how many of them are of the large room.
+// loads returns a line for each node, with the number of streams that the node forwards and how many of them
+// belong to the large room.
 func (s *show) loads(ctx context.Context) string {
 	var loads []string
 	for _, id := range s.farm.ids() {
@@ -273,7 +276,7 @@ func (s *show) quietly(f func() error) error {
 	return f()
 }
 
-// fault does something to the node with the most rooms, and prints what happened to the calls.
+// fault applies a fault to the node with the most rooms, and prints the effect on the calls.
 func (s *show) fault(ctx context.Context, what string, watch time.Duration, do func(id string) error) error {
 	if ctx.Err() != nil {
 		return ctx.Err()
@@ -301,7 +304,7 @@ func (s *show) faultAt(ctx context.Context, what, id string, watch time.Duration
 	return nil
 }
 
-// moved counts the rooms that have another node.
+// moved counts the rooms whose node has changed.
 func moved(before, after map[string]reconnect.Directive) (n int) {
 	for room, d := range before {
 		if after[room].To != d.To {
@@ -311,7 +314,7 @@ func moved(before, after map[string]reconnect.Directive) (n int) {
 	return n
 }
 
-// pause stops a process for a while, like a hanging virtual machine.
+// pause stops a process for a while, like a virtual machine that hangs.
 func (f *farm) pause(ctx context.Context, id string, d time.Duration) error {
 	n := f.node(id)
 	f.hide(id, true)
@@ -323,7 +326,7 @@ func (f *farm) pause(ctx context.Context, id string, d time.Duration) error {
 	return n.Resume()
 }
 
-// hide keeps clients from asking a node, like a load balancer would.
+// hide keeps clients from asking a node, as a load balancer would.
 func (f *farm) hide(id string, hidden bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

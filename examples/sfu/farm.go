@@ -18,7 +18,7 @@ import (
 	"github.com/roost-cluster/roost/internal/agentproc"
 )
 
-// farm runs the processes of the nodes, for the demo and the tests.
+// farm runs the node processes for the demo and the tests.
 type farm struct {
 	exe   string
 	redis string
@@ -33,7 +33,7 @@ type farm struct {
 type child struct {
 	*agentproc.Process
 	agentproc.Addrs
-	hidden bool // clients do not ask it
+	hidden bool // clients do not ask this node
 }
 
 func newFarm(exe, redis string) *farm {
@@ -45,7 +45,7 @@ func newFarm(exe, redis string) *farm {
 	}
 }
 
-// add starts a node, and returns when it is in the fleet.
+// add starts a node and returns when the node has joined the fleet.
 func (f *farm) add(ctx context.Context, id string, args ...string) error {
 	var seeds []string
 	for _, n := range f.all() {
@@ -69,10 +69,10 @@ func (f *farm) add(ctx context.Context, id string, args ...string) error {
 	return f.meet(ctx)
 }
 
-// meet waits until all nodes see each other, and would notice when another one ends: a second or
-// two after a join.
+// meet waits until all nodes see each other and would notice if a node ended. That takes a second or two
+// after a join.
 func (f *farm) meet(ctx context.Context) error {
-	const watched = 4 // how many others each node watches
+	const watched = 4 // number of other nodes that each node watches
 	return until(ctx, func() error {
 		for id := range f.all() {
 			s, err := f.stats(ctx, id)
@@ -97,14 +97,14 @@ func (f *farm) node(id string) *child { return f.all()[id] }
 
 func (f *farm) ids() []string { return slices.Sorted(maps.Keys(f.all())) }
 
-// visible returns the nodes that clients know.
+// visible returns the nodes that clients ask.
 func (f *farm) visible() map[string]*child {
 	all := f.all()
 	maps.DeleteFunc(all, func(_ string, n *child) bool { return n.hidden })
 	return all
 }
 
-// doors returns the addresses that clients know.
+// doors returns the addresses of the nodes that clients ask.
 func (f *farm) doors() (addrs []string) {
 	for _, n := range f.visible() {
 		addrs = append(addrs, n.HTTP)
@@ -112,7 +112,7 @@ func (f *farm) doors() (addrs []string) {
 	return addrs
 }
 
-// open is doors with the names of the nodes.
+// open returns the ids and addresses of the nodes that clients ask.
 func (f *farm) open() (all []door) {
 	for id, n := range f.visible() {
 		all = append(all, door{id, n.HTTP})
@@ -120,7 +120,7 @@ func (f *farm) open() (all []door) {
 	return all
 }
 
-// kill ends a node like kill -9.
+// kill kills a node as with kill -9.
 func (f *farm) kill(id string) error {
 	n := f.node(id)
 	f.forget(id)
@@ -133,7 +133,7 @@ func (f *farm) forget(id string) {
 	delete(f.nodes, id)
 }
 
-// drain ends a node after it has handed its rooms over.
+// drain stops a node after it has moved its rooms to other nodes.
 func (f *farm) drain(id string) error {
 	n := f.node(id)
 	defer f.forget(id)
@@ -175,7 +175,7 @@ func (f *farm) get(ctx context.Context, at string, into any) error {
 	return json.NewDecoder(resp.Body).Decode(into)
 }
 
-// homes returns where rooms live, according to one node.
+// homes asks a node where the rooms are.
 func (f *farm) homes(ctx context.Context, rooms []string) (map[string]reconnect.Directive, error) {
 	homes := make(map[string]reconnect.Directive)
 	for _, room := range rooms {
@@ -197,7 +197,7 @@ func (f *farm) homes(ctx context.Context, rooms []string) (map[string]reconnect.
 	return homes, nil
 }
 
-// settled waits until rooms live on running nodes, and the participants of a crowd are there and play.
+// settled waits until all rooms are on running nodes and the bots of the crowd play from these nodes.
 func (f *farm) settled(ctx context.Context, c *crowd, rooms []string) (homes map[string]reconnect.Directive, err error) {
 	err = until(ctx, func() (err error) {
 		if homes, err = f.homes(ctx, rooms); err == nil {
@@ -208,7 +208,7 @@ func (f *farm) settled(ctx context.Context, c *crowd, rooms []string) (homes map
 	return homes, err
 }
 
-// busiest returns the node with the most rooms.
+// busiest returns the id of the node with the most rooms.
 func (f *farm) busiest(ctx context.Context) (id string) {
 	most := -1
 	for _, name := range f.ids() {

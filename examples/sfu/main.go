@@ -1,7 +1,8 @@
-// Sfu is a media server with several nodes, which uses pion for WebRTC and roost for rooms. A participant
-// joins with WebSocket, WHIP or WHEP at the node of the room, which forwards the media of each participant to
-// all others. The part about roost is in room.go. A room with more than -room-max subscribers uses further
-// nodes: see cascade.go. Each node serves a page for browsers at /, which follows its room: see web.
+// Sfu is a media server that runs on several nodes. It uses pion for WebRTC and roost for rooms. A
+// participant joins via WebSocket, WHIP or WHEP at the node of the room. That node forwards the media of each
+// participant to all others. The code that uses roost is in room.go. A room with more than -room-max
+// subscribers uses additional nodes: see cascade.go. Each node serves a page for browsers at /, which
+// reconnects when its room moves: see web.
 //
 //	cd examples/sfu
 //	go run . demo                                 # three nodes, bots, faults, and what they did to the calls; -once ends then
@@ -49,7 +50,7 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	return fmt.Errorf("usage: sfu node|bots|demo [-help]; got %q", args)
 }
 
-// runNode runs a node until ctx ends, and then hands its rooms over.
+// runNode runs a node until ctx ends, and then moves its rooms to other nodes.
 func runNode(ctx context.Context, args []string, _ io.Writer) error {
 	f := flag.NewFlagSet("node", flag.ContinueOnError)
 	var cfg nodeConfig
@@ -80,7 +81,7 @@ func runNode(ctx context.Context, args []string, _ io.Writer) error {
 	if *child {
 		go func() {
 			_, _ = io.Copy(io.Discard, os.Stdin)
-			os.Exit(1) // the parent has ended
+			os.Exit(1) // the parent process has ended
 		}()
 	}
 	select {
@@ -95,7 +96,7 @@ func runNode(ctx context.Context, args []string, _ io.Writer) error {
 	return n.close(ctx)
 }
 
-// runBots runs calls until ctx ends, and prints their gaps.
+// runBots runs bots until ctx ends, and prints the gaps in what they received.
 func runBots(ctx context.Context, args []string, out io.Writer) error {
 	f := flag.NewFlagSet("bots", flag.ContinueOnError)
 	nodes := f.String("nodes", "", "host:port of nodes, with commas")

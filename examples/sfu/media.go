@@ -18,13 +18,13 @@ import (
 	"github.com/pion/webrtc/v4"
 )
 
-// media makes the peer connections of a node. They share one UDP port.
+// media creates the peer connections of a node. Connections of participants share one UDP port.
 type media struct {
 	api    *webrtc.API
 	calls  *webrtc.API // for connections to other nodes, each with its own port
 	mux    ice.UDPMux
 	config webrtc.Configuration
-	peers  atomic.Int64 // that are open
+	peers  atomic.Int64 // number of open peers
 }
 
 func openMedia(addr string) (*media, error) {
@@ -42,7 +42,7 @@ func openMedia(addr string) (*media, error) {
 	}
 	s := settings()
 	s.SetICEUDPMux(m.mux)
-	s.SetLite(true) // clients check the one address of this node
+	s.SetLite(true) // clients check the only address of this node
 	engine, err := codecs()
 	if err != nil {
 		return nil, errors.Join(err, m.mux.Close())
@@ -57,7 +57,8 @@ func openMedia(addr string) (*media, error) {
 
 func (m *media) close() error { return m.mux.Close() }
 
-// settings are for nodes and bots. If the UDP port is on the loopback address, media stays there.
+// settings returns the WebRTC settings of nodes and bots. If the UDP port is on the loopback address, all
+// media stays on this machine.
 func settings() (s webrtc.SettingEngine) {
 	s.SetIncludeLoopbackCandidate(true)
 	s.SetNetworkTypes([]webrtc.NetworkType{webrtc.NetworkTypeUDP4})
@@ -65,19 +66,21 @@ func settings() (s webrtc.SettingEngine) {
 	return s
 }
 
-// callSettings are for the side that sends the offer.
+// callSettings returns the settings of the side that sends the offer. It uses only addresses for which from
+// returns true.
 func callSettings(from func(net.IP) bool) webrtc.SettingEngine {
 	s := settings()
 	s.SetIPFilter(from)
-	// Until it is connected, pion checks candidates every 200 ms, or as often as the shortest of
-	// these. Browsers check every 50 ms.
+	// Before a connection is up, pion checks candidates every 200 ms, or more often if one of these timeouts
+	// is shorter. Browsers check every 50 ms.
 	const disconnected, failed, keepAlive = 3 * time.Second, 50 * time.Millisecond, 500 * time.Millisecond
 	s.SetICETimeouts(disconnected, failed, keepAlive)
 	return s
 }
 
-// certificate saves each connection the time to make a key. It must outlive the process, because pion does
-// not use expired certificates, and those that pion makes expire after a month.
+// certificate creates a certificate that all connections share, so that no connection has to generate a key.
+// The certificate must outlive the process, because pion rejects expired certificates. Those that pion
+// generates itself expire after a month.
 func certificate() ([]webrtc.Certificate, error) {
 	const years = 10
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -114,7 +117,7 @@ func codecs() (*webrtc.MediaEngine, error) {
 	)
 }
 
-// peer is the connection of a participant.
+// peer is the connection of a participant to this node.
 type peer struct {
 	media  *media
 	call   *call
@@ -126,13 +129,13 @@ type peer struct {
 	leaves atomic.Bool
 }
 
-// errOffer is a mistake of the client.
+// errOffer means that the client sent an invalid offer.
 var errOffer = errors.New("the offer is not valid")
 
-// join adds a participant to a call and returns the answer to the offer. What the offer sends goes to all
-// others. Each media line on which the offer receives is a slot for a track of another participant, even if
-// it also sends on this line. So nothing has to be negotiated again when others come and go, and WHIP and
-// WHEP clients are participants like all others.
+// join adds a participant to a call and returns the answer to the offer. The tracks that the offer sends are
+// forwarded to all other participants. Each media line on which the offer can receive becomes a slot for a
+// track of another participant, even if the offer also sends on this line. For this reason, nothing needs to
+// be renegotiated when participants join or leave, and WHIP and WHEP clients are treated like all others.
 func (m *media) join(c *call, offer string) (_ *peer, answer string, err error) {
 	pc, err := m.api.NewPeerConnection(m.config)
 	if err != nil {
@@ -186,11 +189,11 @@ func (p *peer) answer(offer string) (string, error) {
 	if err := p.pc.SetLocalDescription(answer); err != nil {
 		return "", err
 	}
-	<-gathered // at once, because there is only one address
+	<-gathered // done at once, because there is only one address
 	return p.pc.LocalDescription().SDP, nil
 }
 
-// addSlot sends on the next media line of a kind on which the client receives.
+// addSlot adds a track to the next media line of this kind on which the client receives.
 func (p *peer) addSlot(kind webrtc.RTPCodecType) error {
 	codec := opus()
 	if kind == webrtc.RTPCodecTypeVideo {
@@ -217,20 +220,20 @@ func (p *peer) leave() {
 		p.done()
 		p.call.remove(p)
 		p.media.peers.Add(-1)
-		go func() { _ = p.pc.Close() }() // waits for the handler that calls leave
+		go func() { _ = p.pc.Close() }() // Close waits for the handler that calls leave
 	}
 }
 
-// done notes that the client plays this room from another node.
+// done records that the client now receives this room from another node.
 func (p *peer) done() {
 	if p.leaves.CompareAndSwap(false, true) {
 		close(p.moved)
 	}
 }
 
-// askKeyframe asks the publisher of a track for a picture that needs no earlier one.
+// askKeyframe asks the publisher of a track for a keyframe.
 func (s *source) askKeyframe() {
-	const pause = 100 * time.Millisecond // for all subscribers that ask
+	const pause = 100 * time.Millisecond // shared by all subscribers
 	now, last := time.Now().UnixNano(), s.asked.Load()
 	if now-last < int64(pause) || !s.asked.CompareAndSwap(last, now) {
 		return
@@ -238,7 +241,7 @@ func (s *source) askKeyframe() {
 	s.ask()
 }
 
-// feedback passes requests for keyframes on to the publisher.
+// feedback passes keyframe requests from the participant to the publisher.
 func (s *slot) feedback(sender *webrtc.RTPSender) {
 	for {
 		packets, _, err := sender.ReadRTCP()

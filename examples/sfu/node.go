@@ -28,16 +28,16 @@ type node struct {
 	fleet  *fleet
 	media  *media
 	server *http.Server
-	stop   context.CancelFunc // ends WHIP and WHEP sessions
+	stop   context.CancelFunc // ends the WHIP and WHEP sessions
 	ctx    context.Context    // of these sessions
-	addr   string             // host:port of HTTP
-	most   int                // subscribers of a room
+	addr   string             // host:port of the HTTP server
+	most   int                // maximum number of subscribers of a room
 	log    *slog.Logger
 
-	timeout time.Duration // with a client that has to send its offer, or to receive a message
+	timeout time.Duration // for a client to send its offer or to receive a message
 
 	mu       sync.Mutex
-	sessions map[string]*peer // by WHIP and WHEP
+	sessions map[string]*peer // WHIP and WHEP sessions by id
 }
 
 type nodeConfig struct {
@@ -45,7 +45,7 @@ type nodeConfig struct {
 	listen string // host:port for HTTP
 	media  string // host:port for all media
 	redis  string
-	most   int // subscribers of a room, of one relay of it; 0: any number
+	most   int // maximum number of subscribers of a room, or of one of its relays; 0 means no limit
 }
 
 func startNode(ctx context.Context, cfg nodeConfig) (_ *node, err error) {
@@ -75,39 +75,39 @@ func startNode(ctx context.Context, cfg nodeConfig) (_ *node, err error) {
 	return n, nil
 }
 
-// timely limits the time in which the body of a request must arrive. Server.ReadTimeout would also end
-// streams of events.
+// timely limits the time in which the body of a request must arrive. Server.ReadTimeout is not used, because
+// it would also end event streams.
 func (n *node) timely(h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.ContentLength != 0 {
-			_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(n.timeout)) // an error means that the client disconnected
+			_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(n.timeout)) // an error means that the client has disconnected
 		}
 		h.ServeHTTP(w, r)
 	})
 }
 
-// close hands all rooms over, and ends the node.
+// close moves all rooms to other nodes and stops the node.
 func (n *node) close(ctx context.Context) error {
 	err := n.fleet.leave(ctx)
 	n.stop()
 	return errors.Join(err, n.server.Close(), n.media.close())
 }
 
-// message is what clients and nodes send over the WebSocket of a participant.
+// message is sent by clients and nodes over the WebSocket of a participant.
 type message struct {
 	Offer  string `json:"offer,omitempty"`  // from the client, once
-	Relay  bool   `json:"relay,omitempty"`  // with the offer: it comes from a node, which forwards the room
-	Answer string `json:"answer,omitempty"` // to it, once
-	// Home is this node if it comes with the answer. Otherwise it is where the room or one of its relays
-	// lives.
+	Relay  bool   `json:"relay,omitempty"`  // with an offer from a node that relays the room
+	Answer string `json:"answer,omitempty"` // to the client, once
+	// In a message with an answer, Home is this node. Otherwise Home is where the room or one of its relays
+	// now is.
 	Home *reconnect.Directive `json:"home,omitempty"`
-	Done bool                 `json:"done,omitempty"` // from the client: the other node serves me
+	Done bool                 `json:"done,omitempty"` // from the client: another node now serves it
 }
 
 // largestMessage is large enough for an offer with many tracks.
 const largestMessage = 64 << 10
 
-// join serves a participant over a WebSocket. It stays open as long as the participant is here.
+// join serves a participant over a WebSocket, which stays open as long as this node serves the participant.
 func (n *node) join(w http.ResponseWriter, r *http.Request) {
 	ws, err := websocket.Accept(w, r, &websocket.AcceptOptions{OriginPatterns: []string{"*"}}) // see anyOrigin
 	if err != nil {
@@ -122,11 +122,11 @@ func (n *node) join(w http.ResponseWriter, r *http.Request) {
 	if err != nil {
 		return
 	}
-	// Serve ends when the client has closed the WebSocket.
+	// Canceling ctx ends serve. That happens when the client has closed the WebSocket.
 	ctx, cancel := context.WithCancel(r.Context())
 	defer cancel()
 	send := func(m message) error {
-		soon, sent := context.WithTimeout(r.Context(), n.timeout) // otherwise a client that does not read would keep the room here
+		soon, sent := context.WithTimeout(r.Context(), n.timeout) // so that a client that does not read cannot keep the room here
 		defer sent()
 		return wsjson.Write(soon, ws, m)
 	}
@@ -148,7 +148,7 @@ func (n *node) join(w http.ResponseWriter, r *http.Request) {
 		}
 		to, ok := elsewhere(context.Cause(lost))
 		if !ok {
-			return nil // the client has gone, or this node is no longer in the fleet
+			return nil // the client is gone, or this node has left the fleet
 		}
 		if err := send(message{Home: &to}); err != nil {
 			return err
@@ -162,7 +162,7 @@ func (n *node) join(w http.ResponseWriter, r *http.Request) {
 	_ = ws.Close(websocket.StatusNormalClosure, "")
 }
 
-// listen receives what the client says after its offer.
+// listen receives the messages that the client sends after its offer.
 func listen(ctx context.Context, ws *websocket.Conn, p *peer, gone func()) {
 	defer gone()
 	for {
@@ -176,8 +176,9 @@ func listen(ctx context.Context, ws *websocket.Conn, p *peer, gone func()) {
 	}
 }
 
-// depart returns when the participant may be disconnected after the room has moved. A publisher stays as long
-// as there are others here who have not moved.
+// depart waits until a participant can be disconnected after its room has moved, for at most linger. It waits
+// for a subscriber until the subscriber has moved, and for a publisher until all other participants have
+// moved too.
 func (c *call) depart(ctx context.Context, p *peer) {
 	late := time.NewTimer(linger)
 	defer late.Stop()
@@ -194,8 +195,8 @@ func (c *call) depart(ctx context.Context, p *peer) {
 	}
 }
 
-// post serves a participant who uses WHIP or WHEP, in a request with an offer. Its media lines may have both
-// directions, but the answer only has that of the protocol.
+// post serves a WHIP or WHEP participant, whose request contains an offer. The media lines of the offer can
+// have both directions, but the answer uses only the direction of the protocol.
 func (n *node) post(direction string) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, largestMessage))
@@ -208,7 +209,7 @@ func (n *node) post(direction string) http.HandlerFunc {
 			return
 		}
 		offer := strings.ReplaceAll(string(body), "a=sendrecv", direction)
-		id, answers, ended := "", make(chan string), make(chan error, 1) // without a buffer: no session ends before its answer was received
+		id, answers, ended := "", make(chan string), make(chan error, 1) // unbuffered, so that no session ends before its answer was received
 		go func() {
 			ended <- n.session(r.PathValue("room"), offer, func(opened, answer string) {
 				id = opened
@@ -227,7 +228,7 @@ func (n *node) post(direction string) http.HandlerFunc {
 	}
 }
 
-// session serves a WHIP or WHEP participant until it has gone.
+// session serves a WHIP or WHEP participant until the participant is gone.
 func (n *node) session(room, offer string, opened func(id, answer string)) error {
 	return n.serve(n.ctx, room, message{Offer: offer}, func(lost context.Context, c *call, _ reconnect.Directive) error {
 		p, answer, err := n.media.join(c, offer)
@@ -244,17 +245,17 @@ func (n *node) session(room, offer string, opened func(id, answer string)) error
 		case <-lost.Done():
 		}
 		if _, ok := elsewhere(context.Cause(lost)); ok {
-			c.depart(n.ctx, p) // the client sends its offer again when this ends
+			c.depart(n.ctx, p) // the client sends its offer again when the session ends
 		}
 		return nil
 	})
 }
 
-// refuse sends a WHIP or WHEP client to the node of its room, or to a relay, if there is one. A client
-// repeats its offer after a 503.
+// refuse redirects a WHIP or WHEP client to the node of its room, or to a relay. If there is no such node,
+// refuse responds with 503, after which clients repeat their offer.
 func (n *node) refuse(w http.ResponseWriter, r *http.Request, err error) {
 	if to, ok := directed(err); ok {
-		verb, _, _ := strings.Cut(strings.TrimPrefix(r.URL.Path, "/"), "/") // a room may have slashes, too
+		verb, _, _ := strings.Cut(strings.TrimPrefix(r.URL.Path, "/"), "/") // the name of a room can contain slashes too
 		w.Header().Set("Location", "http://"+to.Addr+"/"+verb+"/"+url.PathEscape(to.Room))
 		w.WriteHeader(http.StatusTemporaryRedirect)
 		return
@@ -270,7 +271,7 @@ func (n *node) refuse(w http.ResponseWriter, r *http.Request, err error) {
 func (n *node) open(p *peer) (id string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	id = rand.Text() // the right to end the session
+	id = rand.Text() // whoever knows the id can end the session
 	n.sessions[id] = p
 	return id
 }
@@ -281,7 +282,7 @@ func (n *node) forget(id string) {
 	delete(n.sessions, id)
 }
 
-// remove ends a session of WHIP or WHEP.
+// remove ends a WHIP or WHEP session.
 func (n *node) remove(w http.ResponseWriter, r *http.Request) {
 	n.mu.Lock()
 	p := n.sessions[r.PathValue("id")]
@@ -293,18 +294,18 @@ func (n *node) remove(w http.ResponseWriter, r *http.Request) {
 	p.leave()
 }
 
-// stats is what a node reports about itself.
+// stats has what a node reports about itself.
 type stats struct {
-	Hosted   int `json:"hosted"`   // rooms
-	Calls    int `json:"calls"`    // calls with participants: more than are hosted after a move
-	Hostings int `json:"hostings"` // rooms that began here
-	Members  int `json:"members"`  // of the fleet
-	Watched  int `json:"watched"`  // members whose end this node would notice at once
+	Hosted   int `json:"hosted"`   // number of rooms
+	Calls    int `json:"calls"`    // calls with participants; after a move, more than are hosted
+	Hostings int `json:"hostings"` // number of times that a room started here
+	Members  int `json:"members"`  // number of nodes in the fleet
+	Watched  int `json:"watched"`  // members whose end this node would notice immediately
 
-	Load  int64            `json:"load"`  // forwarded streams, by which the fleet places rooms
-	Rooms map[string]int64 `json:"rooms"` // what each room costs; the name of a relay ends in ~ and its number
+	Load  int64            `json:"load"`  // number of forwarded streams, which the fleet uses to place rooms
+	Rooms map[string]int64 `json:"rooms"` // cost of each room; the name of a relay ends in ~ and a number
 
-	Peers      int `json:"peers"` // participants, and relays of rooms
+	Peers      int `json:"peers"` // participants and relays of rooms
 	Goroutines int `json:"goroutines"`
 }
 

@@ -13,13 +13,13 @@ import (
 	"github.com/roost-cluster/roost/cluster/affinity/reconnect"
 )
 
-// outbound is a connection that a bot or a relay makes to a node.
+// outbound is a connection from a bot or a relay to a node.
 type outbound struct {
 	home  reconnect.Directive
 	order int // greater for later connections
 	pc    *webrtc.PeerConnection
 	ws    *websocket.Conn
-	up    chan struct{} // closed when the connection is secured
+	up    chan struct{} // closed when the connection is up and encrypted
 	ended chan struct{}
 }
 
@@ -27,8 +27,8 @@ func newOutbound(home reconnect.Directive) outbound {
 	return outbound{home: home, up: make(chan struct{}), ended: make(chan struct{})}
 }
 
-// dial opens the WebSocket, and exchanges offer and answer. If the node does not host the room, it says which
-// node does.
+// dial opens the WebSocket, sends the offer and receives the answer. If the node does not host the room, dial
+// passes the node that does to follow.
 func (o *outbound) dial(ctx context.Context, client *http.Client, relay bool, follow func(reconnect.Directive)) (err error) {
 	at := "ws://" + o.home.Addr + "/join/" + url.PathEscape(o.home.Room)
 	o.ws, _, err = websocket.Dial(ctx, at, &websocket.DialOptions{HTTPClient: client}) //nolint:bodyclose // Dial does
@@ -56,7 +56,7 @@ func (o *outbound) dial(ctx context.Context, client *http.Client, relay bool, fo
 	return o.pc.SetRemoteDescription(webrtc.SessionDescription{Type: webrtc.SDPTypeAnswer, SDP: in.Answer})
 }
 
-// secured waits until the connection is up.
+// secured waits until the connection is up and encrypted.
 func (o *outbound) secured(ctx context.Context) error {
 	select {
 	case <-o.up:
@@ -77,7 +77,7 @@ func (o *outbound) over() bool {
 	}
 }
 
-// offer returns the offer of a connection, with all its addresses.
+// offer returns an offer for a connection. The offer contains all addresses.
 func offer(pc *webrtc.PeerConnection) (string, error) {
 	o, err := pc.CreateOffer(nil)
 	if err != nil {

@@ -13,18 +13,17 @@ import (
 	"github.com/roost-cluster/roost/cluster/affinity/reconnect"
 )
 
-// The page of a participant in a browser. Each node serves it, and so does the demo.
+// web is the page for participants in a browser. Each node serves it, and so does the demo.
 //
 //go:embed web
 var web embed.FS
 
-// door is a node that clients can ask.
+// door is a node that clients can ask for their room.
 type door struct {
 	ID   string `json:"id"`
 	Addr string `json:"addr"` // host:port of HTTP
 }
 
-// doorsOf returns the nodes of a fleet.
 func doorsOf(members []*cluster.Member) (all []door) {
 	for _, m := range members {
 		all = append(all, door{string(m.ID), m.APIAddr})
@@ -32,20 +31,20 @@ func doorsOf(members []*cluster.Member) (all []door) {
 	return all
 }
 
-// overview is what the page shows in addition to its call.
+// overview is what the page shows besides its own call.
 type overview struct {
 	Nodes  []door     `json:"nodes"`
-	Faults []faultRow `json:"faults,omitempty"` // faults of the demo
-	Doing  string     `json:"doing,omitempty"`  // what the demo does now
+	Faults []faultRow `json:"faults,omitempty"` // of the demo
+	Doing  string     `json:"doing,omitempty"`  // what the demo is doing
 }
 
-// servePage serves the page, and what it reads.
+// servePage serves the page and the data that it reads.
 func servePage(mux *http.ServeMux, look func() overview) {
 	mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, r *http.Request) { http.ServeFileFS(w, r, web, "web/page.html") })
 	mux.HandleFunc("GET /web/{file}", func(w http.ResponseWriter, r *http.Request) {
 		types := map[string]string{".css": "text/css; charset=utf-8", ".mjs": "text/javascript; charset=utf-8"}
 		if kind := types[path.Ext(r.PathValue("file"))]; kind != "" {
-			w.Header().Set("Content-Type", kind) // the system's table of types may have another one
+			w.Header().Set("Content-Type", kind) // the system's table of types can differ
 		}
 		http.ServeFileFS(w, r, web, path.Join("web", r.PathValue("file"))) //nolint:gosec // embedded files: fs.FS has no way out
 	})
@@ -60,8 +59,8 @@ func servePage(mux *http.ServeMux, look func() overview) {
 	})))
 }
 
-// anyOrigin lets the page of a node ask other nodes. There are no cookies and no log-in here, so any other
-// page may ask, too. A service with a log-in should name its own origins.
+// anyOrigin allows pages of any origin to send requests, so that the page of one node can ask other nodes.
+// This is safe because there are no cookies and no login. A service with a login should list its own origins.
 func anyOrigin(h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Access-Control-Allow-Origin", "*")
@@ -69,14 +68,14 @@ func anyOrigin(h http.Handler) http.Handler {
 	})
 }
 
-// faultRow is what a fault did to the calls of the demo.
+// faultRow describes the effect of a fault on the calls of the demo.
 type faultRow struct {
 	What    string   `json:"what"`
 	Moved   int      `json:"moved"`
 	Rooms   int      `json:"rooms"`
 	Sound   [3]int64 `json:"sound"`   // ms: p50, p95, max
 	Picture [3]int64 `json:"picture"` // ms
-	Parts   []part   `json:"parts"`   // parts of the way to the new node, medians
+	Parts   []part   `json:"parts"`   // parts of the time until the new node is reached, medians
 	GaveUp  int      `json:"gave_up"`
 }
 
@@ -92,7 +91,7 @@ func three(gaps []time.Duration) (ms [3]int64) {
 	return ms
 }
 
-// open serves the page of the demo, which outlives the nodes. It returns its host:port.
+// open serves the page of the demo, which keeps running when nodes end. It returns the host:port of the page.
 func (s *show) open(listen string) (addr string, end func(), err error) {
 	listener, err := net.Listen("tcp", listen)
 	if err != nil {
@@ -112,7 +111,7 @@ func (s *show) open(listen string) (addr string, end func(), err error) {
 	}, nil
 }
 
-// overview is what the page shows.
+// overview returns what the page shows.
 func (s *show) overview() overview {
 	s.mu.Lock()
 	defer s.mu.Unlock()

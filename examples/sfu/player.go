@@ -13,8 +13,8 @@ import (
 	"github.com/pion/webrtc/v4"
 )
 
-// The media of bots: 50 packets of sound per second, like Opus, and 30 pictures, like VP8. A stamp says which
-// packet it is, and of which room.
+// Bots send 50 packets of sound per second, as Opus does, and 30 pictures per second, as VP8 does. Each
+// packet contains a stamp with its number and its room.
 const (
 	soundEvery  = 20 * time.Millisecond
 	soundSize   = 80
@@ -23,7 +23,8 @@ const (
 	stampSize   = 16
 )
 
-// pictureEvery is longer if the machine is too small for all bots. All bots of a process use the same value.
+// pictureEvery is increased if the machine is too slow for all bots. All bots of a process use the same
+// value.
 var pictureEvery = time.Second / 30
 
 func fingerprint(room string) uint64 {
@@ -32,8 +33,8 @@ func fingerprint(room string) uint64 {
 	return h.Sum64()
 }
 
-// The payload of a picture begins like VP8: a descriptor which says that a frame begins, and then a frame
-// whose first bit is 0 for a keyframe.
+// The payload of a picture starts as in VP8: with a descriptor for the start of a frame, followed by a frame
+// whose lowest bit is 0 for a keyframe.
 const (
 	vp8Start    = 0x10
 	vp8Inter    = 0x01
@@ -56,7 +57,7 @@ func stamp(b []byte, n, room uint64) {
 	binary.BigEndian.PutUint64(b[8:], room)
 }
 
-// publisher sends to all links of a bot.
+// publisher sends sound and pictures over all links of a bot.
 type publisher struct {
 	room         uint64
 	sound, image *webrtc.TrackLocalStaticRTP
@@ -73,7 +74,7 @@ func newPublisher(room string) (*publisher, error) {
 	return p, err
 }
 
-// attach adds the tracks to a link.
+// attach adds the tracks of the publisher to a link.
 func (p *publisher) attach(l *link) error {
 	send := webrtc.RTPTransceiverInit{Direction: webrtc.RTPTransceiverDirectionSendonly}
 	for _, track := range []webrtc.TrackLocal{p.sound, p.image} {
@@ -116,7 +117,7 @@ func (p *publisher) run(ctx context.Context) {
 		sounds++
 		b := make([]byte, soundSize)
 		stamp(b, sounds, p.room)
-		_ = p.sound.WriteRTP(packetOf(b, sounds, soundStep)) // an error comes from a link that ends
+		_ = p.sound.WriteRTP(packetOf(b, sounds, soundStep)) // an error means that a link is ending
 		for time.Since(began) > time.Duration(pictures)*pictureEvery {
 			key := p.wantsKey.CompareAndSwap(true, false) || pictures%keyEvery == 0
 			pictures++
@@ -132,8 +133,8 @@ func packetOf(payload []byte, n uint64, step uint32) *rtp.Packet {
 	}
 }
 
-// player plays what a bot receives: sound from the newest link that has sound, and pictures from the newest
-// link that has a keyframe.
+// player plays what a bot receives. It plays sound from the newest link that has delivered sound, and
+// pictures from the newest link that has delivered a keyframe.
 type player struct {
 	room uint64
 
@@ -143,17 +144,17 @@ type player struct {
 	strays int // packets of other rooms
 }
 
-// playback is the sound or the pictures that a bot plays.
+// playback is the state of the sound, or of the pictures, that a bot plays.
 type playback struct {
 	link  *link
-	last  uint64    // the packet played last
-	at    time.Time // when it was played
+	last  uint64    // number of the last packet that was played
+	at    time.Time // when that packet was played
 	worst time.Duration
 }
 
-// decoder is the pictures of a link.
+// decoder is the state of the pictures of one link.
 type decoder struct {
-	synced bool // a keyframe has come, and all pictures since then
+	synced bool // a keyframe and all pictures after it were received
 	last   uint64
 }
 
@@ -169,7 +170,7 @@ func (p *player) receive(l *link, t *webrtc.TrackRemote) {
 	}
 }
 
-// take plays a packet, and reports whether a keyframe is needed.
+// take plays a packet, and reports whether the bot must request a keyframe.
 func (p *player) take(l *link, video bool, b []byte, now time.Time) (needsKey bool) {
 	key := false
 	if video {
@@ -206,10 +207,10 @@ func (p *player) take(l *link, video bool, b []byte, now time.Time) (needsKey bo
 
 func (p *player) play(k *playback, l *link, n uint64, now time.Time) {
 	if k.link != nil && k.link != l && l.order < k.link.order {
-		return // it plays a newer link
+		return // it already plays a newer link
 	}
 	if n <= k.last {
-		return // it has played it from another link
+		return // it has played this packet from another link
 	}
 	if k.link != l {
 		old := k.link
@@ -224,14 +225,14 @@ func (p *player) play(k *playback, l *link, n uint64, now time.Time) {
 	k.last, k.at = n, now
 }
 
-// reset begins a new measurement.
+// reset starts a new measurement.
 func (p *player) reset() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.sound.worst, p.image.worst = 0, 0
 }
 
-// gaps returns the longest silence and the longest still picture since reset.
+// gaps returns the longest gaps in sound and in pictures since reset.
 func (p *player) gaps(now time.Time) (sound, image time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

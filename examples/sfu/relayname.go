@@ -6,11 +6,11 @@ import (
 	"strings"
 )
 
-// maxRelays limits the relays of a room, because their numbers come from clients.
+// maxRelays limits the relays of a room, because the numbers of relays come from clients.
 const maxRelays = 64
 
-// relayOf returns the room and the number of a relay. Any other name is that of a room, with the number 0. A
-// relay has no relays, so "room~1~1" is a room.
+// relayOf splits the name of a relay into the room and the number of the relay. For the name of a room, the
+// number is 0. Because relays do not have relays themselves, "room~1~1" is a room.
 func relayOf(name string) (room string, number int) {
 	room, number = cutNumber(name)
 	isRelay := number > 0
@@ -23,7 +23,7 @@ func relayOf(name string) (room string, number int) {
 	return room, number
 }
 
-// cutNumber cuts the number of a relay from a name. It returns 0 if there is none.
+// cutNumber cuts the number of a relay off a name. It returns 0 if the name has no such number.
 func cutNumber(name string) (rest string, number int) {
 	i := strings.LastIndexByte(name, '~')
 	if i <= 0 {
@@ -36,7 +36,7 @@ func cutNumber(name string) (rest string, number int) {
 	return name[:i], n
 }
 
-// chain returns the names of a room and its relays, up to the given one plus next.
+// chain returns the name of a room followed by those of its relays, up to the relay called name and next more.
 func chain(name string, next int) (names []string) {
 	room, last := relayOf(name)
 	names = append(names, room)

@@ -9,13 +9,13 @@ import (
 	"time"
 )
 
-// steps are the times at which a connection of a bot made progress.
+// steps records when a connection of a bot made progress.
 type steps struct {
 	mu                                                   sync.Mutex
 	lost, found, began, answered, ice, dtls, packet, key time.Time
 }
 
-// at notes that a step happens now, if it is for the first time, and reports whether it is.
+// at sets step to the current time if it is not set yet, and reports whether it did.
 func (s *steps) at(step *time.Time) (first bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -25,18 +25,18 @@ func (s *steps) at(step *time.Time) (first bool) {
 	return first
 }
 
-// set notes when the old connection was lost, and when the new node was found.
+// set records when the old connection was lost and when the new node was found.
 func (s *steps) set(lost, found time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.lost, s.found = lost, found
 }
 
-// stepNames are the parts of the way from a fault to the next picture.
+// stepNames are the parts of the time from a fault to the next picture.
 var stepNames = [...]string{"detection", "failover", "wait", "signalling", "ICE", "DTLS", "first packet", "first keyframe"}
 
-// parts returns how long each part took after a fault, and whether the connection was
-// made after it.
+// parts returns how long each part took after a fault. ok reports whether the connection was made after the
+// fault.
 func (s *steps) parts(fault time.Time) (took [len(stepNames)]time.Duration, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -53,15 +53,15 @@ func (s *steps) parts(fault time.Time) (took [len(stepNames)]time.Duration, ok b
 	return took, true
 }
 
-// measure is what a fault did to the calls.
+// measure is the effect of a fault on the calls.
 type measure struct {
-	sound, image []time.Duration // the longest gap of each subscriber
+	sound, image []time.Duration // longest gap of each subscriber
 	parts        [len(stepNames)][]time.Duration
 	strays       int // packets of other rooms
 	gaveUp       []error
 }
 
-// begin begins a measurement.
+// begin starts a measurement.
 func (c *crowd) begin() time.Time {
 	for _, b := range c.all() {
 		if b.plays != nil {
@@ -85,7 +85,7 @@ func (c *crowd) measured(fault time.Time) measure {
 	return c.measuredOf(fault, func(*bot) bool { return true })
 }
 
-// measuredOf is measured with the gaps of some subscribers.
+// measuredOf is like measured, but includes only the gaps of the bots for which of returns true.
 func (c *crowd) measuredOf(fault time.Time, of func(*bot) bool) (m measure) {
 	now := time.Now()
 	for _, b := range c.all() {
@@ -115,7 +115,7 @@ func (c *crowd) measuredOf(fault time.Time, of func(*bot) bool) (m measure) {
 	return m
 }
 
-// percentile returns the value below which p percent of the values are.
+// percentile returns the value that p percent of the values do not exceed.
 func percentile(values []time.Duration, p int) time.Duration {
 	if len(values) == 0 {
 		return 0
@@ -125,7 +125,7 @@ func percentile(values []time.Duration, p int) time.Duration {
 	return sorted[min(len(sorted)-1, len(sorted)*p/whole)]
 }
 
-// String returns the gaps, and the parts of the median way.
+// String returns the gaps, and the medians of the parts.
 func (m *measure) String() string {
 	text := fmt.Sprintf("sound %s, picture %s", spreadOf(m.sound), spreadOf(m.image))
 	if len(m.parts[0]) == 0 {
@@ -134,7 +134,7 @@ func (m *measure) String() string {
 	return fmt.Sprintf("%s\n    %d connections: %s", text, len(m.parts[0]), m.longParts())
 }
 
-// longParts names the parts of the way whose median is 10 ms or more.
+// longParts lists the parts whose median is 10 ms or more.
 func (m *measure) longParts() string {
 	const median, least = 50, 10 * time.Millisecond
 	var parts []string
@@ -146,7 +146,7 @@ func (m *measure) longParts() string {
 	return strings.Join(parts, ", ")
 }
 
-// spreadOf returns p50, p95 and the maximum.
+// spreadOf formats the 50th and 95th percentiles and the maximum.
 func spreadOf(d []time.Duration) string {
 	const median, most, all = 50, 95, 100
 	return fmt.Sprintf("%s %s %s", short(percentile(d, median)), short(percentile(d, most)), short(percentile(d, all)))

@@ -11,15 +11,15 @@ import (
 	"github.com/pion/webrtc/v4"
 )
 
-// upstream is a connection to the node of the room.
+// upstream is a connection from a relay to the node of its room.
 type upstream struct {
 	outbound
 	relay *relay
 	once  sync.Once
-	heard [2 * pulled]time.Time // when the last packet came; guarded by relay.mu
+	heard [2 * pulled]time.Time // when the last packet arrived on each line; guarded by relay.mu
 }
 
-// prepare asks for tracks, and follows the state of the connection.
+// prepare requests the tracks of the room, and closes the connection if it is interrupted.
 func (u *upstream) prepare() error {
 	u.pc.OnTrack(func(t *webrtc.TrackRemote, r *webrtc.RTPReceiver) {
 		i := slices.IndexFunc(u.pc.GetTransceivers(), func(o *webrtc.RTPTransceiver) bool { return o.Receiver() == r })
@@ -29,7 +29,7 @@ func (u *upstream) prepare() error {
 		switch s {
 		case webrtc.PeerConnectionStateConnected:
 			u.once.Do(func() { close(u.up) })
-		case webrtc.PeerConnectionStateDisconnected, webrtc.PeerConnectionStateFailed: // silence
+		case webrtc.PeerConnectionStateDisconnected, webrtc.PeerConnectionStateFailed: // no packets
 			go u.close()
 		default:
 		}
@@ -43,7 +43,7 @@ func (u *upstream) prepare() error {
 	return nil
 }
 
-// listen receives the messages of the room's node until the WebSocket closes.
+// listen receives messages from the room's node until the WebSocket closes.
 func (u *upstream) listen() {
 	for {
 		var in message
@@ -73,7 +73,7 @@ func (u *upstream) receive(i int, t *webrtc.TrackRemote) {
 	}
 }
 
-// done makes the room's node close the connection, which it may have done already.
+// done tells the room's node to close the connection, and closes it if the node does not.
 func (u *upstream) done() {
 	ctx, cancel := context.WithTimeout(u.relay.ctx, time.Second)
 	defer cancel()
