@@ -1,4 +1,5 @@
-// Embed is a node that prints what it owns, and where one key is. The README shows how to run it.
+// Embed runs a node that prints how many partitions it gains and loses, and which node owns one key. The
+// README shows how to run it.
 package main
 
 import (

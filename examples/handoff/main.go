@@ -1,11 +1,11 @@
-// Handoff is a store with its data in memory, to which a node is added and from which one is removed.
-// Partitions change their owner, and their data follows.
+// Handoff is a key-value store that holds its data in memory. The example adds a node and removes a node.
+// When the owner of a partition changes, the data of the partition moves to the new owner.
 //
 //	go run ./examples/handoff
 //
-// roost runs each partition on one node at a time (Config.Handoff), and the program copies the data: see
-// takeOver in node.go. All nodes run in this process and call each other directly. In production, each is a
-// separate process.
+// roost makes sure that each partition runs on one node at a time (see Config.Handoff), and the application
+// copies the data: see takeOver in node.go. All nodes of the example run in this process and call each other
+// directly. In production, each node is a separate process.
 package main
 
 import (
@@ -64,13 +64,13 @@ func run(ctx context.Context, out io.Writer) error {
 	return nil
 }
 
-// fleet is the nodes as an operator sees them.
+// fleet has all nodes, and adds and removes nodes as an operator would.
 type fleet struct {
 	nodes []*node
 	peers sync.Map
 }
 
-// join adds a node.
+// join starts a node and adds it to the fleet.
 func (f *fleet) join(ctx context.Context, cfg cluster.Config) (*node, error) {
 	for _, n := range f.nodes {
 		cfg.Join = append(cfg.Join, n.agent.Addr())
@@ -82,8 +82,8 @@ func (f *fleet) join(ctx context.Context, cfg cluster.Config) (*node, error) {
 	return n, err
 }
 
-// fill gives a joined node without partitions its share. Its weight grows in ten equal steps, and each step
-// moves a few partitions.
+// fill gives partitions to a node that has joined without any. The weight of the node grows in ten equal
+// steps, and each step moves a few partitions. fill returns when the node has its full share.
 func (f *fleet) fill(ctx context.Context, n *node) error {
 	if err := n.agent.Undrain(ctx); err != nil {
 		return err
@@ -96,8 +96,8 @@ func (f *fleet) fill(ctx context.Context, n *node) error {
 	})
 }
 
-// remove drains a node, waits for its data to move, and makes the node leave. Drain returns when all agree
-// that the node owns nothing. The data follows.
+// remove drains a node, waits until its data has moved, and makes the node leave. The wait is needed because
+// Drain returns when all nodes agree that the node owns nothing, and the data moves after that.
 func (f *fleet) remove(ctx context.Context, n *node) error {
 	if err := n.agent.Drain(ctx); err != nil {
 		return err
@@ -109,8 +109,8 @@ func (f *fleet) remove(ctx context.Context, n *node) error {
 	return n.agent.Leave(ctx)
 }
 
-// settled reports whether all nodes agree on the owners, and each serves what it owns and holds nothing else.
-// It checks the tables first, because a table may be ahead of the application of its node.
+// settled reports whether all nodes agree on the owners, serve the partitions that they own, and hold no
+// others. It checks first that the tables agree, because a node's application can be behind its table.
 func (f *fleet) settled() bool {
 	for _, n := range f.nodes {
 		if !n.agent.Converged() {
@@ -140,7 +140,7 @@ func (f *fleet) close() {
 	}
 }
 
-// until waits for a condition.
+// until waits until condition returns true, or ctx ends.
 func until(ctx context.Context, condition func() bool) error {
 	for !condition() {
 		select {

@@ -22,14 +22,15 @@ type node struct {
 	held map[placement.Partition]*shard
 }
 
-// shard is the data of one partition. It is open while its node serves it, and is then the only copy.
+// shard is the data of one partition. While it is open, its node serves the partition, and no other node has
+// a copy.
 type shard struct {
 	open bool
 	data map[string]entry
 }
 
-// entry is a value. Of two entries for the same key the later version counts, so merging the same data twice,
-// or old data late, does no harm.
+// entry is a versioned value. If there are two entries for a key, the one with the later version wins. It is
+// therefore safe to merge the same data twice, or to merge old data late.
 type entry struct {
 	value   string
 	version int
@@ -45,8 +46,8 @@ func merge(dst, src map[string]entry) {
 
 func start(ctx context.Context, peers *sync.Map, cfg cluster.Config) (*node, error) {
 	cfg.Bind, cfg.Network, cfg.Partitions = "127.0.0.1:0", cluster.Local, partitions
-	cfg.LeaseTTL = 20 * time.Second // no node crashes here, and four agents may starve on one busy machine
-	cfg.Handoff = time.Minute       // serve begins when it has returned on the old owner
+	cfg.LeaseTTL = 20 * time.Second // no node crashes here, and agents can lack CPU time on a busy machine
+	cfg.Handoff = time.Minute       // a new owner's serve starts after the old owner's has returned
 	cfg.Log = slog.New(slog.DiscardHandler)
 	agent, err := cluster.Start(ctx, cfg)
 	if err != nil {
@@ -58,12 +59,12 @@ func start(ctx context.Context, peers *sync.Map, cfg cluster.Config) (*node, err
 	return n, agent.WaitConverged(ctx)
 }
 
-// serve runs while this node owns p. The node answers for p once it has the data.
+// serve runs while this node owns p. The node answers requests for p once it has the data.
 func (n *node) serve(ctx context.Context, p placement.Partition) {
 	for !n.takeOver(p) {
 		select {
 		case <-time.After(10 * time.Millisecond):
-		case <-ctx.Done(): // lost again
+		case <-ctx.Done(): // no longer the owner
 			return
 		}
 	}
@@ -71,19 +72,19 @@ func (n *node) serve(ctx context.Context, p placement.Partition) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if s := n.held[p]; s != nil {
-		s.open = false // but kept until the next owner has the data
+		s.open = false // kept until the next owner has the data
 	}
 }
 
-// takeOver copies p from each node that holds it, usually the previous owner, makes that node drop its copy,
-// and opens p here. It returns false while another node believes that it owns p, or does not answer.
-// Repeating it does no harm.
+// takeOver copies p from every node that holds it, which is usually only the previous owner. Then it makes
+// these nodes drop their copies, and opens p here. It returns false if another node believes that it owns p,
+// or does not answer. takeOver is safe to repeat.
 func (n *node) takeOver(p placement.Partition) bool {
 	var others []*node
 	for _, m := range n.agent.Members() {
 		peer, ok := n.peers.Load(m.ID)
 		if !ok {
-			return false // it may hold p: wait until it is not a member
+			return false // it could hold p, so wait until it is no longer a member
 		}
 		if peer != n {
 			others = append(others, peer.(*node))
@@ -103,7 +104,8 @@ func (n *node) takeOver(p placement.Partition) bool {
 	return n.update(p, func(s *shard) { s.open = true })
 }
 
-// update changes p, unless this node has lost p, because the next owner may have fetched the data already.
+// update changes p and returns true. If this node no longer owns p, update does nothing and returns false,
+// because the next owner could already have copied the data.
 func (n *node) update(p placement.Partition, change func(*shard)) bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -117,7 +119,7 @@ func (n *node) update(p placement.Partition, change func(*shard)) bool {
 	return true
 }
 
-// give returns a copy to the next owner of p. The data does not change afterwards.
+// give returns a copy of p to the next owner. After that, this node no longer changes the data.
 func (n *node) give(p placement.Partition) (map[string]entry, bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -132,7 +134,7 @@ func (n *node) give(p placement.Partition) (map[string]entry, bool) {
 	return maps.Clone(s.data), true
 }
 
-// drop is called by the next owner of p when it has the data.
+// drop drops the copy of p. The next owner calls it when it has the data.
 func (n *node) drop(p placement.Partition) bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -143,8 +145,8 @@ func (n *node) drop(p placement.Partition) bool {
 	return true
 }
 
-// put and get work on any node, which calls the owner. They wait while the key is
-// moving to its next owner.
+// put and get can be called on any node, and call the owner of the key. While a key is moving to its next
+// owner, they wait.
 func (n *node) put(ctx context.Context, key, value string) error {
 	return n.ask(ctx, key, func(data map[string]entry) { data[key] = entry{value, data[key].version + 1} })
 }
@@ -165,7 +167,7 @@ func (n *node) ask(ctx context.Context, key string, f func(map[string]entry)) er
 	})
 }
 
-// use gives f the data of key, if this node serves it.
+// use calls f with the data of the partition of key, if this node serves that partition.
 func (n *node) use(key string, f func(map[string]entry)) bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -177,8 +179,8 @@ func (n *node) use(key string, f func(map[string]entry)) bool {
 	return true
 }
 
-// settled reports whether this node serves the partitions that the table gives it, and holds nothing else.
-// Until a handoff ends, the old owner still owns the partition.
+// settled reports whether this node serves exactly the partitions that the table assigns to it, and holds no
+// others. It returns false during a handoff, because the old owner still owns the partition.
 func (n *node) settled() bool {
 	now := n.agent.Snapshot()
 	n.mu.Lock()
@@ -193,8 +195,8 @@ func (n *node) settled() bool {
 	return true
 }
 
-// count returns the number of partitions that this node holds, how many of them are open, and the number of
-// their keys.
+// count returns the number of partitions that this node holds, the number of open ones, and the number of
+// keys in the open ones.
 func (n *node) count() (held, open, keys int) {
 	n.mu.Lock()
 	defer n.mu.Unlock()

@@ -1,9 +1,9 @@
-// Picker shows an adapter for a program that used a list of peers and a hash ring before. It is in picker.go,
-// and has two scopes, connections for each member, and an orderly shutdown.
+// Picker is an example for a program that used a list of peers and a hash ring before. The adapter to roost
+// is in picker.go. It manages two scopes, the connections to each member, and an orderly shutdown.
 //
 //	go run ./examples/picker
 //
-// Four agents start in this process, two for each role, and one leaves.
+// The example starts four agents in this process, two for each role, and one of them leaves.
 package main
 
 import (
@@ -32,7 +32,7 @@ func main() {
 	}
 }
 
-// node is a process of the fleet: its HTTP server, which says its name, and its picker.
+// node is a process of the cluster: an HTTP server that responds with its name, and a picker.
 type node struct {
 	*Picker
 	server *http.Server
@@ -71,12 +71,12 @@ func start(ctx context.Context, id, role string, join ...string) (*node, error) 
 	return nil, errors.Join(err, n.end(ctx))
 }
 
-// end leaves first, so that nobody is sent to a server that has gone.
+// end makes the node leave before the server shuts down, so that no request is sent to a server that is gone.
 func (n *node) end(ctx context.Context) error {
 	return errors.Join(n.Leave(ctx), n.server.Shutdown(ctx))
 }
 
-// ask calls the server of some keys, and counts who answers.
+// ask requests 100 keys from their servers, and counts the answers of each server.
 func (n *node) ask(ctx context.Context, role string) (map[string]int, error) {
 	counts := make(map[string]int)
 	for i := range 100 {

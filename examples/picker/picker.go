@@ -12,8 +12,8 @@ import (
 	"github.com/roost-cluster/roost/lease"
 )
 
-// Picker finds the peer that serves a key in a role, and holds the connections to all peers. A lookup reads
-// the table of the role's scope and one map, both without a lock.
+// Picker finds the peer that serves a key in a role, and keeps connections to all peers. A lookup reads the
+// table of the role's scope and a map. It takes no locks.
 type Picker struct {
 	agent  *cluster.Agent
 	roles  map[string]*cluster.Scope
@@ -22,14 +22,14 @@ type Picker struct {
 	ended  chan struct{}
 }
 
-// Peer is a member with the connections to it.
+// Peer is a member together with the connections to it.
 type Peer struct {
 	ID   lease.NodeID
 	URL  string // without a path
 	HTTP *http.Client
 }
 
-// NewPicker makes a scope for each role. A member has the roles that its label "role" names.
+// NewPicker creates a scope for each role. The label "role" of a member names its role.
 func NewPicker(ctx context.Context, agent *cluster.Agent, roles ...string) (*Picker, error) {
 	p := &Picker{agent: agent, roles: make(map[string]*cluster.Scope), ended: make(chan struct{})}
 	for _, role := range roles {
@@ -45,7 +45,7 @@ func NewPicker(ctx context.Context, agent *cluster.Agent, roles ...string) (*Pic
 	return p, nil
 }
 
-// connect keeps the peers equal to the members, until the agent ends.
+// connect updates the peers whenever the members change, until the agent stops.
 func (p *Picker) connect(ctx context.Context) {
 	defer close(p.ended)
 	for range p.agent.Watch(ctx) { // the first batch comes when the agent is ready
@@ -60,7 +60,7 @@ func (p *Picker) connect(ctx context.Context) {
 		p.peers.Store(&next)
 		for id, peer := range old {
 			if next[id] != peer {
-				peer.HTTP.CloseIdleConnections() // calls in progress end by themselves
+				peer.HTTP.CloseIdleConnections() // calls in progress finish normally
 			}
 		}
 	}
@@ -74,7 +74,7 @@ func newPeer(m *cluster.Member) *Peer {
 	}
 }
 
-// Pick returns the peer that serves a key, which may be this node: self says so.
+// Pick returns the peer that serves a key. self reports whether that peer is this node.
 func (p *Picker) Pick(role, key string) (peer *Peer, self bool, err error) {
 	scope := p.roles[role]
 	if scope == nil {
@@ -84,14 +84,14 @@ func (p *Picker) Pick(role, key string) (peer *Peer, self bool, err error) {
 	if err != nil {
 		return nil, false, fmt.Errorf("key %q: %w", key, err)
 	}
-	if peer = (*p.peers.Load())[owner.ID]; peer == nil { // the table is a moment ahead of the map
+	if peer = (*p.peers.Load())[owner.ID]; peer == nil { // the table can be slightly newer than the map
 		peer = &Peer{owner.ID, "http://" + owner.APIAddr, http.DefaultClient}
 	}
 	return peer, scope.IsOwner(key), nil
 }
 
-// Leave shuts the agent down. Other nodes take over its keys first, and calls in progress still find this
-// node until then.
+// Leave shuts the agent down. Other nodes take over its keys first. Until then, calls in progress still find
+// this node.
 func (p *Picker) Leave(ctx context.Context) error {
 	err := p.agent.Leave(ctx)
 	p.cancel()

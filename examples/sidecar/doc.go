@@ -1,3 +1,3 @@
-// Package sidecar contains only a test of server.mjs: a media server in another
-// language than Go, next to the agent of its node. See docs/sidecar.md.
+// Package sidecar contains only a test of server.mjs, a media server that is written in JavaScript and runs
+// next to its node's agent. See docs/sidecar.md.
 package sidecar

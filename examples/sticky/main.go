@@ -1,9 +1,9 @@
-// Sticky shows a strategy that remembers owners. sticky.go has the strategy, and its test runs the suite that
-// every strategy should pass.
+// Sticky shows a strategy that remembers the owners of partitions. The strategy is in sticky.go. Its test
+// runs the test suite that every strategy should pass.
 //
 //	go run ./examples/sticky
 //
-// Agents start in this process, one leaves, and another one joins.
+// The example starts agents in this process. One of them leaves, and another one joins.
 package main
 
 import (
@@ -79,7 +79,7 @@ func run(ctx context.Context) error {
 	return nil
 }
 
-// shares lists how many partitions each node owns.
+// shares formats how many partitions each node owns.
 func shares(t *placement.Table) string {
 	counts := t.Balance().Counts
 	var list []string
@@ -89,7 +89,8 @@ func shares(t *placement.Table) string {
 	return strings.Join(list, ", ")
 }
 
-// await returns the first table of an agent with the wanted counts.
+// await waits until a table of the agent has the wanted number of partitions per node, and returns that
+// table.
 func await(ctx context.Context, a *cluster.Agent, want map[lease.NodeID]int) (*placement.Table, error) {
 	var counts map[lease.NodeID]int
 	for range a.Watch(ctx) {

@@ -6,11 +6,11 @@ import (
 	"github.com/roost-cluster/roost/placement"
 )
 
-// sticky places a partition by rendezvous hashing, and then leaves it where it is as long as its node is
-// there. Only a node with more than its fair share gives partitions away, one per pass.
+// sticky places a partition by rendezvous hashing. The partition then stays on its node while that node is a
+// candidate, unless the node has more than its fair share. Such a node gives partitions away, one per pass.
 //
-// It has no state itself. The agents remember the holder of each partition, record changes if they have a
-// majority, and pass them to the strategy.
+// The strategy itself has no state. The agents remember the owner of each partition and pass it to the
+// strategy. Agents record changes only while they see a majority.
 type sticky struct{}
 
 func (sticky) Name() string { return "sticky" }
@@ -37,7 +37,7 @@ func (s sticky) Keep(nodes []placement.Node, held []int) ([]int, error) {
 	return owners, nil
 }
 
-// Level implements placement.Stateful. For brevity, it ignores weights.
+// Level implements placement.Stateful. To keep the example short, it ignores weights.
 func (s sticky) Level(nodes []placement.Node, owners []int, movable []placement.Partition, all bool) (moves []placement.Move) {
 	fair := (len(owners) + len(nodes) - 1) / len(nodes) // rounded up
 	count := make([]int, len(nodes))

@@ -1,9 +1,10 @@
-// Strategy shows how to write your own strategy. shards.go has its rules, and the test runs the suite that
-// every strategy should pass.
+// Strategy shows how to write your own placement strategy. The rules are in shards.go. The test runs the test
+// suite that every strategy should pass.
 //
 //	go run ./examples/strategy
 //
-// Four agents start with it in this process, and a fifth with another parameter.
+// The example starts four agents with the strategy in this process, and a fifth agent with a different
+// parameter, which the others reject.
 package main
 
 import (

@@ -11,24 +11,23 @@ import (
 
 // shards places the shards of a queue by rendezvous hashing, with three rules:
 //
-//   - The first pinned partitions need particular machines, and go to nodes with the
-//     given role label.
-//   - Partitions come in pairs: an odd one mirrors the even one before it, and is
-//     not in the same zone, so that the loss of a zone leaves one of the two.
-//   - A node gets partitions in proportion to its capacity and its weight.
+//   - The partitions below pinned need special machines. They go to nodes with the given role label.
+//   - Partitions come in pairs. Each odd partition mirrors the even partition before it and is placed in a
+//     different zone, so that one copy remains if a zone is lost.
+//   - A node gets partitions in proportion to the product of its capacity and weight.
 //
-// If no node satisfies all rules, the second rule is dropped before the first, because a shard in the wrong
-// place is better than no shard.
+// If no node satisfies all rules, the second rule is dropped first, and then the first rule, because a shard
+// in the wrong place is better than no shard.
 //
-// A join only moves partitions to the joiner, and a leave only moves the leaver's, except for mirrors that
-// make way for their originals. Assign ranks all nodes for each partition, which takes about 20 ms for 1,024
-// partitions on 100 nodes.
+// When a node joins, partitions move only to that node. When a node leaves, only its partitions move. The
+// exceptions are mirrors, which can also move when their original moves to another zone. Assign ranks all
+// nodes for each partition, which takes about 20 ms for 1,024 partitions on 100 nodes.
 type shards struct {
 	role   string
 	pinned int
 }
 
-// Name contains all parameters, because agents with different parameters must reject each other, or they
+// Name contains all parameters, so that agents with different parameters reject each other. Otherwise they
 // would permanently disagree about owners.
 func (s shards) Name() string { return fmt.Sprintf("shards-%s-%d", s.role, s.pinned) }
 
@@ -45,7 +44,7 @@ func (s shards) Rank(nodes []placement.Node, p placement.Partition, n int) []int
 	return s.rank(byCapacity(nodes), p)[:max(0, min(n, len(nodes)))]
 }
 
-// Explain returns the reason for an owner, for people. It is optional.
+// Explain returns the reason for an owner, for people to read. A strategy does not need to implement it.
 func (s shards) Explain(nodes []placement.Node, p placement.Partition, owner int) string {
 	why := fmt.Sprintf("%s has the best score for it by capacity and weight", nodes[owner].ID)
 	switch {
@@ -63,7 +62,7 @@ func (s shards) Explain(nodes []placement.Node, p placement.Partition, owner int
 
 func (s shards) pins(p placement.Partition) bool { return int64(p) < int64(s.pinned) }
 
-// rank sorts all nodes by the rules that they break, and then by score.
+// rank sorts all nodes by the rules that they would break, and then by score.
 func (s shards) rank(nodes []placement.Node, p placement.Partition) []int {
 	original := -1
 	if p%2 == 1 {
@@ -83,9 +82,9 @@ func (s shards) rank(nodes []placement.Node, p placement.Partition) []int {
 	return ranked
 }
 
-// byCapacity returns the nodes with their weights multiplied by their capacities. A node that states no
-// capacity has capacity 1. Products are limited to 32 bits. With the usual weight of 100, that is 42,949,672
-// units.
+// byCapacity returns the nodes with each weight multiplied by the node's capacity. A node that reports no
+// capacity is treated as having capacity 1. Products are limited to 32 bits. With the usual weight of 100,
+// the limit is reached at a capacity of 42,949,672.
 func byCapacity(nodes []placement.Node) []placement.Node {
 	weighed := slices.Clone(nodes) // a strategy must not modify the slice
 	for i, n := range nodes {

@@ -1,5 +1,5 @@
-// Tutorial is a media server that knows its rooms. docs/quickstart.md explains it step by
-// step, and shows how to run it.
+// Tutorial is a media server that distributes its rooms over several nodes. docs/quickstart.md explains the
+// code step by step and shows how to run it.
 package main
 
 import (
@@ -70,7 +70,7 @@ func run(ctx context.Context, cfg cluster.Config) error {
 	return errors.Join(drained, served, left)
 }
 
-// sfu is a media server that serves the rooms of the partitions that it owns.
+// sfu is a media server. It serves the rooms in the partitions that its node owns.
 type sfu struct {
 	agent *cluster.Agent
 
@@ -88,7 +88,7 @@ func (s *sfu) routes() http.Handler {
 	return mux
 }
 
-// join redirects a client, on any node, to the node of its room.
+// join redirects a client to the node of its room. Any node can handle the request.
 func (s *sfu) join(w http.ResponseWriter, r *http.Request) {
 	room := r.PathValue("room")
 	owner, err := s.agent.Place(room)
@@ -99,7 +99,7 @@ func (s *sfu) join(w http.ResponseWriter, r *http.Request) {
 	http.Redirect(w, r, "http://"+owner.APIAddr+"/rooms/"+url.PathEscape(room), http.StatusTemporaryRedirect) //nolint:gosec // to a member
 }
 
-// enter accepts a client on the node of its room.
+// enter accepts a client. It runs on the node of the client's room.
 func (s *sfu) enter(w http.ResponseWriter, r *http.Request) {
 	room := r.PathValue("room")
 	if !s.agent.Arrived(room) || !s.add(room) { // the room is moving: another redirect could go in circles
@@ -111,7 +111,7 @@ func (s *sfu) enter(w http.ResponseWriter, r *http.Request) {
 	_, _ = fmt.Fprintf(w, "%s is on %s\n", room, s.agent.Config().ID) //nolint:gosec // as plain text
 }
 
-// add counts a participant, unless serve does not run for the room's partition.
+// add counts a participant. It returns false if serve is not running for the partition of the room.
 func (s *sfu) add(room string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -122,7 +122,7 @@ func (s *sfu) add(room string) bool {
 	return open
 }
 
-// serve runs for each partition from when this node acquires it until it releases it.
+// serve runs for each partition, from the time when this node acquires the partition until it releases it.
 func (s *sfu) serve(ctx context.Context, p placement.Partition) {
 	s.mu.Lock()
 	s.rooms[p] = make(map[string]int)
