@@ -16,8 +16,7 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// clientCommand completes a command that calls an agent. It adds the command's own flags and the common
-// flags.
+// clientCommand completes a command that calls an agent. The command gets its own flags and the common flags.
 func (p *program) clientCommand(
 	cmd *cobra.Command,
 	do func(context.Context, *session.Session, []string) error,

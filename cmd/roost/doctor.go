@@ -85,8 +85,8 @@ func (e examination) diagnose(ctx context.Context, s *session.Session) (r report
 	return r, err
 }
 
-// examine looks at the agent twice, over apart, and diagnoses the difference. It also returns the number of
-// live members.
+// examine looks at the agent twice, over apart, and diagnoses the difference. examine also returns the number
+// of live members.
 func examine(ctx context.Context, s *session.Session, over time.Duration) (_ doctor.Diagnosis, members int, _ error) {
 	before, err := look(ctx, s)
 	if p := session.Absent(err); p != nil {
@@ -272,6 +272,5 @@ func otherLines(agents []finding, columns int) (lines []term.Line) {
 	return lines
 }
 
-// numbers matches the durations and counts in findings, which differ between agents. It does not match ids or
-// addresses.
+// numbers matches the durations and counts in findings, which differ between agents, but no ids or addresses.
 var numbers = regexp.MustCompile(` (-?(\d+(\.\d+)?(h|m|s|ms|µs))+([ ,;:)]|$)|[\d.]+ (more within|since start|billion|states?|by this node))`)

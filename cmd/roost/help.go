@@ -58,8 +58,9 @@ func addHelp(root *cobra.Command) {
 	root.SetUsageFunc(usage)
 }
 
-// usage prints the usage of cmd. It does not use a template of cobra, because templates call methods by name.
-// The linker would then keep all exported methods, which makes the binary 13 MB larger.
+// usage prints the usage of cmd. The usage does not come from a template of cobra, because templates call
+// methods by name. With a template, the linker keeps all exported methods, which makes the binary 13 MB
+// larger.
 func usage(cmd *cobra.Command) error {
 	var b strings.Builder
 	usageHead(&b, cmd)

@@ -50,8 +50,8 @@ takes the steps for all nodes.`,
 	})
 }
 
-// writeNew creates a file that only its owner can read. It never overwrites a file, because a cluster could
-// be using the key in it.
+// writeNew creates a file that only its owner can read. writeNew never overwrites a file, because a cluster
+// could be using the key in it.
 func writeNew(path, content string) error {
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600) //nolint:gosec // the user names the file
 	if errors.Is(err, os.ErrExist) {
@@ -127,8 +127,8 @@ func viewKeys(ctx context.Context, s *session.Session) (session.View, error) {
 	return session.View{Answer: answer, Counts: answer, Page: page}, err
 }
 
-// adviceOnKeys describes which nodes have which key, and what to do next. It cannot know which of two keys is
-// newer.
+// adviceOnKeys describes which nodes have which key, and what to do next. The advice cannot tell which of two
+// keys is newer.
 func adviceOnKeys(all []keysOf) (lines []string) {
 	var states, silent []lease.NodeID
 	sends, has := make(map[string][]lease.NodeID), make(map[string][]lease.NodeID)

@@ -11,7 +11,7 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// build describes what this binary was built from. It is also the JSON output.
+// build describes what this binary was built from. build is also the JSON output of roost version.
 type build struct {
 	Version  string `json:"version"`
 	Revision string `json:"revision,omitempty"` // of the source, if known

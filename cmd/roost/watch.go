@@ -88,8 +88,8 @@ func batchLines(at time.Time, b events.Batch) (lines []term.Line) {
 	return lines
 }
 
-// because returns the reason for a change as text. It returns "" if the reason is unknown or would repeat the
-// word before it.
+// because returns the reason for a change as text. because returns "" if the reason is unknown or would
+// repeat the word before it.
 func because(why lease.Reason) string {
 	if why == "" || why == lease.Departed {
 		return ""

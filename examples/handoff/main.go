@@ -110,7 +110,7 @@ func (f *fleet) remove(ctx context.Context, n *node) error {
 }
 
 // settled reports whether all nodes agree on the owners, serve the partitions that they own, and hold no
-// others. It checks first that the tables agree, because a node's application can be behind its table.
+// others. settled first checks that the tables agree, because a node's application can be behind its table.
 func (f *fleet) settled() bool {
 	for _, n := range f.nodes {
 		if !n.agent.Converged() {

@@ -29,8 +29,8 @@ type shard struct {
 	data map[string]entry
 }
 
-// entry is a versioned value. If there are two entries for a key, the one with the later version wins. It is
-// therefore safe to merge the same data twice, or to merge old data late.
+// entry is a versioned value. If there are two entries for a key, the one with the later version wins.
+// Merging the same data twice, or merging old data late, is therefore safe.
 type entry struct {
 	value   string
 	version int
@@ -76,9 +76,9 @@ func (n *node) serve(ctx context.Context, p placement.Partition) {
 	}
 }
 
-// takeOver copies p from every node that holds it, which is usually only the previous owner. Then it makes
-// these nodes drop their copies, and opens p here. It returns false if another node believes that it owns p,
-// or does not answer. takeOver is safe to repeat.
+// takeOver copies p from every node that holds it, which is usually only the previous owner. Then takeOver
+// makes these nodes drop their copies, and opens p here. takeOver returns false if another node believes that
+// it owns p, or does not answer. takeOver is safe to repeat.
 func (n *node) takeOver(p placement.Partition) bool {
 	var others []*node
 	for _, m := range n.agent.Members() {
@@ -180,7 +180,7 @@ func (n *node) use(key string, f func(map[string]entry)) bool {
 }
 
 // settled reports whether this node serves exactly the partitions that the table assigns to it, and holds no
-// others. It returns false during a handoff, because the old owner still owns the partition.
+// others. settled returns false during a handoff, because the old owner still owns the partition.
 func (n *node) settled() bool {
 	now := n.agent.Snapshot()
 	n.mu.Lock()

@@ -1,5 +1,5 @@
 // Picker is an example for a program that used a list of peers and a hash ring before. The adapter to roost
-// is in picker.go. It manages two scopes, the connections to each member, and an orderly shutdown.
+// is in picker.go. The adapter manages two scopes, the connections to each member, and an orderly shutdown.
 //
 //	go run ./examples/picker
 //

@@ -13,7 +13,7 @@ import (
 )
 
 // Picker finds the peer that serves a key in a role, and keeps connections to all peers. A lookup reads the
-// table of the role's scope and a map. It takes no locks.
+// table of the role's scope and a map, and takes no locks.
 type Picker struct {
 	agent  *cluster.Agent
 	roles  map[string]*cluster.Scope
@@ -90,8 +90,8 @@ func (p *Picker) Pick(role, key string) (peer *Peer, self bool, err error) {
 	return peer, scope.IsOwner(key), nil
 }
 
-// Leave shuts the agent down. Other nodes take over its keys first. Until then, calls in progress still find
-// this node.
+// Leave shuts the agent down. Before the agent stops, other nodes take over its keys. Calls in progress still
+// find this node until then.
 func (p *Picker) Leave(ctx context.Context) error {
 	err := p.agent.Leave(ctx)
 	p.cancel()

@@ -15,8 +15,8 @@ import (
 	"github.com/roost-cluster/roost/cluster/affinity/reconnect"
 )
 
-// resolve asks the nodes of the fleet one after another where the room is. It starts with a random node, and
-// asks the node of the lost connection only if there is no other.
+// resolve asks the nodes of the fleet one after another where the room is. resolve starts with a random node.
+// The node of the lost connection is asked only if there is no other.
 func (b *bot) resolve(ctx context.Context, room string) (found reconnect.Directive, err error) {
 	b.mu.Lock()
 	var last reconnect.Directive

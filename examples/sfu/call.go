@@ -10,8 +10,8 @@ import (
 	"github.com/pion/webrtc/v4"
 )
 
-// call forwards the media of a room on this node. It lasts while the node hosts the room, and then until the
-// participants who have not moved yet are gone.
+// call forwards the media of a room on this node. The call lasts while the node hosts the room, and then
+// until the participants who have not moved yet are gone.
 type call struct {
 	mu        sync.RWMutex
 	peers     []*peer
@@ -188,8 +188,8 @@ func (c *call) keyframeFor(s *slot) {
 	}
 }
 
-// write sends a packet to the participant. It ignores errors, because they mean that the participant is about
-// to leave.
+// write sends a packet to the participant. write ignores errors, because an error means that the participant
+// is about to leave.
 func (s *slot) write(from *source, p *rtp.Packet) {
 	if s.fed != from {
 		s.seqBy, s.timeBy = 0, 0

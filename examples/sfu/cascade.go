@@ -35,10 +35,10 @@ func directed(err error) (reconnect.Directive, bool) {
 	return elsewhere(err)
 }
 
-// serve runs a function for a participant. It returns an otherRoomError if the participant has to go
-// elsewhere. A subscriber does if this node already has the maximum number of subscribers. A publisher does
-// if it comes to a relay, because relays send nothing to their room. In a relay, the call that run receives
-// forwards the streams of the room's publishers.
+// serve runs a function for a participant. serve returns an otherRoomError if the participant has to go to
+// another node. A subscriber is sent to a relay if this node already has the maximum number of subscribers. A
+// publisher that comes to a relay is sent to the room, because relays send nothing to their room. In a relay,
+// the call that run receives forwards the streams of the room's publishers.
 func (n *node) serve(ctx context.Context, name string, in message, run func(context.Context, *call, reconnect.Directive) error) error {
 	senders := 0
 	if sends(in.Offer) {
@@ -88,7 +88,7 @@ func (n *node) seat(ctx context.Context, name string, c *call) error {
 	return nil
 }
 
-// pull makes a relay receive the streams of its room. It is called for each participant of the relay, and the
+// pull makes a relay receive the streams of its room. pull is called for each participant of the relay. The
 // relay stops when the last participant has left. If the name is not that of a relay, pull does nothing.
 func (n *node) pull(name string, c *call) (leave func()) {
 	c.mu.Lock()
@@ -137,7 +137,8 @@ func kindOf(line int) webrtc.RTPCodecType {
 	return webrtc.RTPCodecTypeVideo
 }
 
-// line is the state of a media line, counted across all upstreams. It has no source while no packets arrive.
+// line is the state of a media line, counted across all upstreams. A line has no source while no packets
+// arrive.
 type line struct {
 	from   *upstream
 	source *source
@@ -188,7 +189,7 @@ func (e *relay) keepApart(apart func(context.Context, []string, int) (reconnect.
 
 func (e *relay) follow(d reconnect.Directive) { _ = e.driver.Follow(e.ctx, d) } // if it fails, seek reports that
 
-// seek reconnects to the node of the room. It returns when there is an upstream newer than u, or when the
+// seek reconnects to the node of the room. seek returns when there is an upstream newer than u, or when the
 // relay ends.
 func (e *relay) seek(u *upstream) {
 	lost := reconnect.Directive{Room: e.chain[0]}

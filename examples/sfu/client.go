@@ -273,7 +273,7 @@ func (b *bot) gone(l *link) {
 	b.spawn(func() { b.seek(l) })
 }
 
-// seek reconnects the bot. It returns when the bot has a newer link than l. If the driver gives up, seek
+// seek reconnects the bot. seek returns when the bot has a newer link than l. If the driver gives up, seek
 // counts that and starts again with a route to the room itself.
 func (b *bot) seek(l *link) {
 	for first := true; b.ctx.Err() == nil && b.isNewest(l) && (first || l.over()); first = false {

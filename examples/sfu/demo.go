@@ -226,7 +226,7 @@ func (s *show) run(ctx context.Context) error {
 	)
 }
 
-// outgrow starts a room with more subscribers than one node may serve. Then it kills and drains the nodes of
+// outgrow starts a room with more subscribers than one node may serve, and then kills and drains nodes of
 // that room.
 func (s *show) outgrow(ctx context.Context, most int) error {
 	const nodes = 3

@@ -1,4 +1,4 @@
-// Sfu is a media server that runs on several nodes. It uses pion for WebRTC and roost for rooms. A
+// Sfu is a media server that runs on several nodes. The server uses pion for WebRTC and roost for rooms. A
 // participant joins via WebSocket, WHIP or WHEP at the node of the room. That node forwards the media of each
 // participant to all others. The code that uses roost is in room.go. A room with more than -room-max
 // subscribers uses additional nodes: see cascade.go. Each node serves a page for browsers at /, which
@@ -12,7 +12,7 @@
 //	go run . node -id b -http 127.0.0.1:8002 -bind 127.0.0.1:7002 -join 127.0.0.1:7001 -redis redis://127.0.0.1:6379
 //	go run . bots -nodes 127.0.0.1:8001,127.0.0.1:8002
 //
-// It is a separate module, so that programs that use roost don't need pion.
+// The example is a separate module, so that programs that use roost don't need pion.
 package main
 
 import (

@@ -66,8 +66,8 @@ func settings() (s webrtc.SettingEngine) {
 	return s
 }
 
-// callSettings returns the settings of the side that sends the offer. It uses only addresses for which from
-// returns true.
+// callSettings returns the settings of the side that sends the offer. Connections use only local addresses
+// for which from returns true.
 func callSettings(from func(net.IP) bool) webrtc.SettingEngine {
 	s := settings()
 	s.SetIPFilter(from)
@@ -79,7 +79,7 @@ func callSettings(from func(net.IP) bool) webrtc.SettingEngine {
 }
 
 // certificate creates a certificate that all connections share, so that no connection has to generate a key.
-// The certificate must outlive the process, because pion rejects expired certificates. Those that pion
+// The certificate must outlive the process, because pion rejects expired certificates. Certificates that pion
 // generates itself expire after a month.
 func certificate() ([]webrtc.Certificate, error) {
 	const years = 10

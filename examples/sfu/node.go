@@ -98,8 +98,8 @@ type message struct {
 	Offer  string `json:"offer,omitempty"`  // from the client, once
 	Relay  bool   `json:"relay,omitempty"`  // with an offer from a node that relays the room
 	Answer string `json:"answer,omitempty"` // to the client, once
-	// In a message with an answer, Home is this node. Otherwise Home is where the room or one of its relays
-	// now is.
+	// In a message with an answer, Home is this node. In other messages, Home is the node to which the room
+	// or one of its relays has moved.
 	Home *reconnect.Directive `json:"home,omitempty"`
 	Done bool                 `json:"done,omitempty"` // from the client: another node now serves it
 }
@@ -122,7 +122,7 @@ func (n *node) join(w http.ResponseWriter, r *http.Request) {
 	if err != nil {
 		return
 	}
-	// Canceling ctx ends serve. That happens when the client has closed the WebSocket.
+	// When the client closes the WebSocket, ctx is canceled, which ends serve.
 	ctx, cancel := context.WithCancel(r.Context())
 	defer cancel()
 	send := func(m message) error {
@@ -176,9 +176,9 @@ func listen(ctx context.Context, ws *websocket.Conn, p *peer, gone func()) {
 	}
 }
 
-// depart waits until a participant can be disconnected after its room has moved, for at most linger. It waits
-// for a subscriber until the subscriber has moved, and for a publisher until all other participants have
-// moved too.
+// depart waits until a participant can be disconnected after its room has moved, for at most linger. The
+// participant can be disconnected when it and all others here have moved, so that a publisher keeps sending
+// to those who have not moved yet.
 func (c *call) depart(ctx context.Context, p *peer) {
 	late := time.NewTimer(linger)
 	defer late.Stop()

@@ -60,7 +60,8 @@ func servePage(mux *http.ServeMux, look func() overview) {
 }
 
 // anyOrigin allows pages of any origin to send requests, so that the page of one node can ask other nodes.
-// This is safe because there are no cookies and no login. A service with a login should list its own origins.
+// Allowing all origins is safe because there are no cookies and no login. A service with a login should list
+// its own origins.
 func anyOrigin(h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Access-Control-Allow-Origin", "*")
@@ -91,7 +92,8 @@ func three(gaps []time.Duration) (ms [3]int64) {
 	return ms
 }
 
-// open serves the page of the demo, which keeps running when nodes end. It returns the host:port of the page.
+// open serves the page of the demo, which keeps running when nodes end. open returns the host:port of the
+// page.
 func (s *show) open(listen string) (addr string, end func(), err error) {
 	listener, err := net.Listen("tcp", listen)
 	if err != nil {

@@ -133,8 +133,8 @@ func packetOf(payload []byte, n uint64, step uint32) *rtp.Packet {
 	}
 }
 
-// player plays what a bot receives. It plays sound from the newest link that has delivered sound, and
-// pictures from the newest link that has delivered a keyframe.
+// player plays what a bot receives: sound from the newest link that has delivered sound, and pictures from
+// the newest link that has delivered a keyframe.
 type player struct {
 	room uint64
 

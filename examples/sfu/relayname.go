@@ -23,7 +23,7 @@ func relayOf(name string) (room string, number int) {
 	return room, number
 }
 
-// cutNumber cuts the number of a relay off a name. It returns 0 if the name has no such number.
+// cutNumber cuts the number of a relay off a name. If the name has no such number, cutNumber returns 0.
 func cutNumber(name string) (rest string, number int) {
 	i := strings.LastIndexByte(name, '~')
 	if i <= 0 {

@@ -1,4 +1,4 @@
-// Sticky shows a strategy that remembers the owners of partitions. The strategy is in sticky.go. Its test
+// Sticky shows a strategy that remembers the owners of partitions. The strategy is in sticky.go. The test
 // runs the test suite that every strategy should pass.
 //
 //	go run ./examples/sticky

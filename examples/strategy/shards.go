@@ -11,7 +11,8 @@ import (
 
 // shards places the shards of a queue by rendezvous hashing, with three rules:
 //
-//   - The partitions below pinned need special machines. They go to nodes with the given role label.
+//   - The partitions below pinned need special machines. These partitions go to nodes with the given role
+//     label.
 //   - Partitions come in pairs. Each odd partition mirrors the even partition before it and is placed in a
 //     different zone, so that one copy remains if a zone is lost.
 //   - A node gets partitions in proportion to the product of its capacity and weight.
@@ -27,8 +28,8 @@ type shards struct {
 	pinned int
 }
 
-// Name contains all parameters, so that agents with different parameters reject each other. Otherwise they
-// would permanently disagree about owners.
+// Name contains all parameters, so that agents with different parameters reject each other. Agents with
+// different parameters would permanently disagree about owners.
 func (s shards) Name() string { return fmt.Sprintf("shards-%s-%d", s.role, s.pinned) }
 
 func (s shards) Assign(nodes []placement.Node, partitions int) ([]int, error) {

@@ -70,7 +70,7 @@ func run(ctx context.Context, cfg cluster.Config) error {
 	return errors.Join(drained, served, left)
 }
 
-// sfu is a media server. It serves the rooms in the partitions that its node owns.
+// sfu is a media server that serves the rooms in the partitions that its node owns.
 type sfu struct {
 	agent *cluster.Agent
 
@@ -99,7 +99,7 @@ func (s *sfu) join(w http.ResponseWriter, r *http.Request) {
 	http.Redirect(w, r, "http://"+owner.APIAddr+"/rooms/"+url.PathEscape(room), http.StatusTemporaryRedirect) //nolint:gosec // to a member
 }
 
-// enter accepts a client. It runs on the node of the client's room.
+// enter accepts a client. enter runs on the node of the client's room.
 func (s *sfu) enter(w http.ResponseWriter, r *http.Request) {
 	room := r.PathValue("room")
 	if !s.agent.Arrived(room) || !s.add(room) { // the room is moving: another redirect could go in circles
@@ -111,7 +111,7 @@ func (s *sfu) enter(w http.ResponseWriter, r *http.Request) {
 	_, _ = fmt.Fprintf(w, "%s is on %s\n", room, s.agent.Config().ID) //nolint:gosec // as plain text
 }
 
-// add counts a participant. It returns false if serve is not running for the partition of the room.
+// add counts a participant. add returns false if serve is not running for the partition of the room.
 func (s *sfu) add(room string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -156,7 +156,8 @@ func (k *Step) prepare(s *session.Session) error {
 	return nil
 }
 
-// takeAll takes the step at all agents. It returns all agents, and the answers of those that took the step.
+// takeAll takes the step at all agents. takeAll returns all agents, and the answers of those that took the
+// step.
 func (k *Step) takeAll(ctx context.Context, s *session.Session) ([]survey.Agent, map[lease.NodeID]clusterhttp.Keys, error) {
 	first, err := k.take(ctx, s)
 	if err != nil {

@@ -23,8 +23,8 @@ func newJoining(h slog.Handler, latest *atomic.Pointer[string]) slog.Handler {
 	return h
 }
 
-// Enabled implements slog.Handler. It accepts warnings at every log level, so that Handle can store their
-// errors.
+// Enabled implements slog.Handler. Enabled accepts warnings at every log level, so that Handle can store
+// their errors.
 func (j joining) Enabled(ctx context.Context, l slog.Level) bool {
 	return l >= slog.LevelWarn || j.Queued.Enabled(ctx, l)
 }

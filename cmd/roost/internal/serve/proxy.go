@@ -147,8 +147,8 @@ func serverOf(h http.Handler, log *slog.Logger) *http.Server {
 	}
 }
 
-// probes serves /healthz and /readyz. The proxy is ready from the first table until ctx ends. An outdated
-// table does not make the proxy unready. Otherwise all proxies would become unready at the same time,
+// probes serves /healthz and /readyz. The proxy is ready from the first table until ctx ends. The proxy also
+// stays ready with an outdated table. If it did not, all proxies would become unready at the same time,
 // although the last table is the best one available.
 func probes(ctx context.Context, c *routing.Client) http.Handler {
 	mux := http.NewServeMux()

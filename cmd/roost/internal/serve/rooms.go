@@ -71,7 +71,7 @@ func (p *pinnedRooms) place(room string) (addr string, here bool, err error) {
 	return d.Addr, false, err
 }
 
-// resolve asks the agents where a room is. It remembers the answer, except if the answer is only a guess.
+// resolve asks the agents where a room is. If the answer is not just a guess, resolve remembers it.
 func (p *pinnedRooms) resolve(room string) (d reconnect.Directive, err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), roomTimeout) // shared by many requests
 	defer cancel()

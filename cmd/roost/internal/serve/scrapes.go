@@ -17,8 +17,8 @@ const (
 
 // scrapes serves GET /metrics from memory, so that a client that does not read its response cannot block the
 // others. To limit that memory, clients share responses while more than four responses are in progress. A
-// shared response is reused for half a second. It is always in Prometheus's text format and uncompressed,
-// regardless of what the client accepts.
+// shared response is reused for half a second. Shared responses are always in Prometheus's text format and
+// uncompressed, regardless of what the client accepts.
 type scrapes struct {
 	gather http.Handler
 

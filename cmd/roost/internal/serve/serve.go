@@ -50,8 +50,8 @@ func Run(ctx context.Context, a settings.Agent, stdin io.Reader, log *slog.Logge
 }
 
 // run runs the agent until it stops by itself, or leaves because ctx has ended. If settings change while the
-// agent is still joining and owns nothing, run starts the agent again with the new settings. This makes it
-// possible to correct a wrong seed without a restart.
+// agent is still joining and owns nothing, run starts the agent again with the new settings. A wrong seed can
+// therefore be corrected without a restart of the process.
 func run(ctx context.Context, a settings.Agent, log *slog.Logger, reloading Reloading) error {
 	received := hangups()
 	defer signal.Stop(received)

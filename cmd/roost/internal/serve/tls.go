@@ -143,8 +143,8 @@ func (c *certificates) warn(now time.Time) {
 	}
 }
 
-// certified returns why a request is rejected: its client has not shown a certificate from --http-client-ca.
-// It returns nil if the request is allowed. Probes are always allowed.
+// certified returns the reason why a request is rejected, or nil. A request is rejected if --http-client-ca
+// is set and the client has not shown a certificate of that CA. Probes are always allowed.
 func (c *certificates) certified(r *http.Request) *clusterhttp.Problem {
 	if c == nil || c.files.ClientCA == "" || (r.TLS != nil && len(r.TLS.VerifiedChains) > 0) ||
 		r.URL.Path == "/healthz" || r.URL.Path == "/readyz" {

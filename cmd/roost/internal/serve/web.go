@@ -27,9 +27,9 @@ import (
 	"github.com/roost-cluster/roost/cmd/roost/internal/settings"
 )
 
-// web serves the HTTP API of an agent. It listens before the agent starts, so that a port that is already in
-// use is reported before the node joins. Until the agent runs, web responds to API requests with "not ready",
-// and serves a dashboard that waits for the agent.
+// web serves the HTTP API of an agent. The listener is opened before the agent starts, so that a port that is
+// already in use is reported before the node joins. Until the agent runs, web responds to API requests with
+// "not ready", and serves a dashboard that waits for the agent.
 type web struct {
 	addr    string // of the listener, or settings.Off
 	options clusterhttp.Options
@@ -193,8 +193,8 @@ func reject(out http.ResponseWriter, p clusterhttp.Problem) {
 	_ = json.NewEncoder(out).Encode(p)
 }
 
-// turnAway closes each connection after its next response. Otherwise clients would keep sending requests to a
-// node that is gone.
+// turnAway closes each connection after its next response. Without this, clients would keep sending requests
+// to a node that is gone.
 func (w *web) turnAway() { w.ending.Store(true) }
 
 // close waits up to a second for open responses.

@@ -1,5 +1,5 @@
-// Package session implements a command's conversation with an agent. It has the client of the HTTP API,
-// output as a table or as JSON, and views that update when the cluster changes.
+// Package session implements a command's conversation with an agent. The package provides the client of the
+// HTTP API, output as a table or as JSON, and views that update when the cluster changes.
 package session
 
 import (
@@ -58,7 +58,7 @@ func (o *Options) Output(usage string) settings.Setting {
 	return settings.Setting{Name: "output", Arg: "table|json", Default: "table", Set: settings.OneOf(&o.output, "table", "json"), Usage: usage}
 }
 
-// Scope returns the setting for commands that ask about owners. It has no environment variable, because
+// Scope returns the setting for commands that ask about owners. --scope has no environment variable, because
 // ROOST_SCOPE configures an agent.
 func (o *Options) Scope() settings.Setting {
 	return settings.Setting{
@@ -98,7 +98,7 @@ type Session struct {
 	withheld string // why the token is not sent to the agent
 }
 
-// Open creates a session with the agent that the options name. It does not connect yet.
+// Open creates a session with the agent that the options name. The session connects when it is first used.
 func (o *Options) Open(list []settings.Setting, from settings.Sources, stdout, stderr io.Writer) (*Session, error) {
 	err := settings.Resolve(list, from)
 	if o.warning != "" {
@@ -232,7 +232,8 @@ func (s *Session) Say(format string, args ...any) error {
 	return s.PrintLines(term.TextLines(fmt.Sprintf(format, args...)))
 }
 
-// Answer returns err if there is one. Otherwise it prints the answer as JSON or as the given sentence.
+// Answer returns err if it is not nil. If err is nil, Answer prints the answer as JSON or as the given
+// sentence.
 func (s *Session) Answer(v any, err error, sentence func() string) error {
 	switch {
 	case err != nil:

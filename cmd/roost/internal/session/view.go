@@ -105,7 +105,7 @@ func (f *Viewer) follow(ctx context.Context, s *Session, v View) error {
 }
 
 // waited waits for the time rest, and then until there is a reason to ask again: a tick of again or a change.
-// It returns false if ctx ends.
+// waited returns false if ctx ends.
 func waited(ctx context.Context, rest time.Duration, again <-chan time.Time, changed <-chan struct{}) bool {
 	select {
 	case <-time.After(rest):

@@ -21,8 +21,8 @@ const maxWatchedBytes = 1 << 20
 // link above them. Notifications are not used, because some file systems do not send them.
 type Files map[string][sha256.Size]byte
 
-// Note records the current hash of a file. The hash is zero if the file cannot be read. It is also zero for a
-// pipe, because a pipe can be read only once.
+// Note records the current hash of a file. The hash is zero if the file cannot be read, and also for a pipe,
+// because a pipe can be read only once.
 func (f Files) Note(path string) {
 	f[path] = [sha256.Size]byte{}
 	if info, err := os.Stat(path); err != nil || !info.Mode().IsRegular() {
@@ -52,7 +52,7 @@ func (f Files) Now() Files {
 // read, so a change during reading is noticed too.
 func (a *Agent) Read() Files { return a.files }
 
-// note records the hash of a file. It must be called before the file is read.
+// note records the hash of a file. note must be called before the file is read.
 func (a *Agent) note(path string) {
 	if a.files == nil {
 		a.files = make(Files)

@@ -8,9 +8,10 @@ import (
 )
 
 // Reload applies the settings that can change while the agent runs: log-level, join, the content of the key
-// and token files, and the user and password of Redis. It returns the new settings of the agent and the names
-// of the changed settings. The settings in live were applied, and the settings in restart need a restart. A
-// setting that names a file with secrets is considered changed when the content of the file changes.
+// and token files, and the user and password of Redis. Reload returns the new settings of the agent and the
+// names of the changed settings. The settings in live were applied, and the settings in restart need a
+// restart. A setting that names a file with secrets is considered changed when the content of the file
+// changes.
 func (a *Agent) Reload(next Agent) (running Agent, live, restart []string) {
 	running = *a
 	running.given = maps.Clone(a.given)
@@ -29,8 +30,8 @@ func (a *Agent) Reload(next Agent) (running Agent, live, restart []string) {
 	return running, live, restart
 }
 
-// take applies a setting and reports whether it could. A running agent cannot start or stop requiring tokens.
-// It can start encrypting only if the new key file has the line plain. paired says that the setting has
+// take applies a setting and reports whether it could. A running agent cannot start or stop requiring tokens,
+// and can start encrypting only if the new key file has the line plain. paired says that the setting has
 // secrets both before and after the change, or neither before nor after.
 func (a *Agent) take(name string, next Agent, paired bool) bool {
 	switch name {

@@ -12,8 +12,8 @@ import (
 	"github.com/roost-cluster/roost/cluster"
 )
 
-// maxSecretBytes limits how much of a file is read, in case the path is wrong. It could name a device, for
-// example.
+// maxSecretBytes limits how much of a file is read, in case the path is wrong and names, for example, a
+// device.
 const maxSecretBytes = 4096
 
 // readSecret returns the content of a file without surrounding space. warning is not empty if other users can

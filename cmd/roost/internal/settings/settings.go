@@ -1,5 +1,5 @@
 // Package settings reads settings from flags, environment variables and, for an agent, the configuration
-// file. It collects the problems of all sources and reports them together.
+// file. The package collects the problems of all sources and reports them together.
 package settings
 
 import (
@@ -39,8 +39,8 @@ func Variable(name string) string {
 	return "ROOST_" + strings.ToUpper(strings.ReplaceAll(name, "-", "_"))
 }
 
-// raw keeps the values of a flag as typed. They are checked only after all flags are parsed, so that the
-// problems of all sources can be reported together.
+// raw keeps the values of a flag as typed. The values are checked only after all flags are parsed, so that
+// the problems of all sources can be reported together.
 type raw struct {
 	arg, def string
 	given    []string
@@ -154,7 +154,7 @@ func Resolve(settings []Setting, from Sources) error {
 	return Problems(problems)
 }
 
-// resolve applies all settings. It returns the value of each setting by name, and all problems. check is
+// resolve applies all settings. resolve returns the value of each setting by name, and all problems. check is
 // called with the values of one setting at a time.
 func resolve(settings []Setting, from Sources, check func(name string, values []string) error) (map[string]chosen, []error) {
 	var problems []error
@@ -213,7 +213,7 @@ type UsageError string
 // Error implements the error interface.
 func (e UsageError) Error() string { return string(e) }
 
-// Problems joins all problems into one UsageError. It returns nil if there are none.
+// Problems joins all problems into one UsageError. If there are no problems, it returns nil.
 func Problems(problems []error) error {
 	switch len(problems) {
 	case 0:

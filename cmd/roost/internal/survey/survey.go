@@ -69,9 +69,9 @@ type View struct {
 	digest uint64
 }
 
-// Take asks the agent of s, and then the agents of all members that any agent knows. This includes members
-// that other agents consider lost, because their processes can still run. The result starts with the agent of
-// s, followed by the other agents sorted by ID.
+// Take asks the agent of s, and then the agents of all members that any agent knows. Members that agents
+// consider lost are included, because their processes can still run. The result starts with the agent of s,
+// followed by the other agents sorted by ID.
 //
 // Take returns an error only if the agent of s fails. If then is not nil, Take calls it concurrently for each
 // other agent that has answered. If then returns an error, that error replaces the answer. If ctx ends, the

@@ -21,7 +21,7 @@ type Screen struct {
 	columns, lines int // of the terminal at that time
 }
 
-// Show draws a page. It calls layOut with the number of columns.
+// Show draws the page that layOut returns for the number of columns of the terminal.
 func (d *Screen) Show(layOut func(columns int) []Line) error {
 	columns, lines := d.Term.Size()
 	page := Cut(layOut(columns), columns, cmp.Or(lines, 1<<30)-1)
@@ -72,7 +72,7 @@ type Full struct {
 	Key    func(typed string, last byte) bool // returns false to end; typed has the last four keys or fewer
 }
 
-// Run takes over the terminal until ctx ends or Key returns false. It then restores the terminal.
+// Run takes over the terminal until ctx ends or Key returns false. Afterwards, Run restores the terminal.
 func (f *Full) Run(ctx context.Context) error {
 	was, err := term.MakeRaw(int(f.In.Fd()))
 	if err != nil {
@@ -118,8 +118,8 @@ func (f *Full) draw(ctx context.Context, keys <-chan byte) error {
 	}
 }
 
-// FullPage returns a page that covers the terminal. It ends lines with carriage returns, because in raw mode
-// a line feed does not move the cursor to the first column.
+// FullPage returns a page that covers the terminal. Lines end with a carriage return and a line feed, because
+// in raw mode a line feed does not move the cursor to the first column.
 func FullPage(page []Line, columns, lines int, colours bool) string {
 	text := Text(Cut(page, columns, lines), colours, "\x1b[K\r\n")
 	return "\x1b[H" + strings.TrimSuffix(text, "\r\n") + "\x1b[J"

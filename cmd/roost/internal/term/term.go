@@ -1,5 +1,5 @@
 // Package term prints for people: lines with colors, tables that fit the terminal, and pages that are redrawn
-// in place. It escapes text from an agent, so that the text cannot control the terminal.
+// in place. The package escapes text from an agent, so that the text cannot control the terminal.
 package term
 
 import (
@@ -25,7 +25,7 @@ type Terminal struct {
 	file *os.File // nil if not a terminal
 }
 
-// Of returns the terminal that w writes to. It uses the environment variables TERM and NO_COLOR.
+// Of returns the terminal that w writes to. Of uses the environment variables TERM and NO_COLOR.
 func Of(w io.Writer, getenv func(string) string) Terminal {
 	f, ok := w.(*os.File)
 	if !ok || !Is(w) {

@@ -1,9 +1,9 @@
 // Package tour runs the demo, which checks roost's guarantees on real processes.
 //
-// The tour starts a few agents on loopback, each in its own process with the default timings. It then walks
-// through the life of a cluster: nodes start, a node joins, a node is killed with kill -9, and a node drains
-// and leaves. After each step, the tour asks every agent for its view through the public HTTP API and checks
-// that:
+// The tour starts a few agents on loopback, each in its own process with the default timings. The tour then
+// walks through the life of a cluster: nodes start, a node joins, a node is killed with kill -9, and a node
+// drains and leaves. After each step, the tour asks every agent for its view through the public HTTP API and
+// checks that:
 //
 //  1. Every agent has the same table and sees the same members.
 //  2. Exactly one agent reports each partition as its own.
@@ -31,7 +31,8 @@
 // stay.go and front.go serve the dashboard, whose buttons work after the last step.
 //
 // No agent outlives the tour, because each agent reads from a pipe that the tour holds open, and exits when
-// the pipe closes. A paused agent notices this only after it is resumed. The tour resumes its paused agents
-// before it exits. If the tour is killed with kill -9, the kernel resumes them. The exception is an agent
-// that is inherited by a process of the same session, such as a shell that runs as PID 1 of a container.
+// the pipe closes. A paused agent notices the closed pipe only after it is resumed. The tour resumes its
+// paused agents before it exits. If the tour is killed with kill -9, the kernel resumes paused agents. The
+// exception is an agent that is inherited by a process of the same session, such as a shell that runs as PID
+// 1 of a container.
 package tour

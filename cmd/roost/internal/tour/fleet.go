@@ -43,7 +43,7 @@ type agentError struct {
 
 func (e *agentError) Unwrap() error { return e.error }
 
-// problem wraps err in an agentError that names the agent. It returns nil if err is nil.
+// problem wraps err in an agentError that names the agent. If err is nil, problem returns nil.
 func (n *node) problem(what string, err error) error {
 	if err == nil {
 		return nil
@@ -98,7 +98,7 @@ func (t *tour) owners() (ids []lease.NodeID) {
 	return ids
 }
 
-// pick returns a random node for the next event: if possible, an active node with pinned rooms. It never
+// pick returns a random node for the next event: if possible, an active node with pinned rooms. pick never
 // returns the first node, because other nodes join through it.
 func (t *tour) pick() *node {
 	streams := streamsOf(t.seen[0].pins)

@@ -100,8 +100,8 @@ func (f *front) aim(n *node) {
 	}
 }
 
-// forward passes the request to the agent. It keeps the Host and Origin headers, so that the agent can check
-// them.
+// forward passes the request to the agent. forward keeps the Host and Origin headers, so that the agent can
+// check them.
 func (f *front) forward(w http.ResponseWriter, r *http.Request) {
 	at := f.target.Load()
 	if at == nil {

@@ -6,8 +6,9 @@ import (
 	"github.com/roost-cluster/roost/placement"
 )
 
-// With these sizes, one node has no headroom for the big room, and every other node has enough. This is true
-// even while an agent counts newly claimed rooms twice: as reserved, and in the load that their node reports.
+// With these sizes, one node has no headroom for the big room, and every other node has enough. The sizes
+// also work while an agent counts newly claimed rooms twice: as reserved, and in the load that their node
+// reports.
 const (
 	roomCount    = 1000
 	capacity     = 5000 // streams that a node can carry

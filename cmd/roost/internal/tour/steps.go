@@ -185,8 +185,8 @@ func (t *tour) override(ctx context.Context) error {
 }
 
 // crowd simulates the people of a room. The first person asks alone, at any agent except the owner that the
-// hash chose. Then the others ask concurrently, at all agents in turn. crowd returns the answers. The last
-// answers are from different agents, one from each.
+// hash chose. After that, the others ask concurrently, distributed over all agents. crowd returns the
+// answers. The last answers come from all agents, one from each.
 func (t *tour) crowd(ctx context.Context, p party, owner lease.NodeID) ([]answer, error) {
 	nodes := t.live()
 	doors := slices.DeleteFunc(slices.Clone(nodes), func(n *node) bool { return n.id == owner })

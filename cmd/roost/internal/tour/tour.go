@@ -147,8 +147,8 @@ func (t *tour) conclude(checks ...check) (held int) {
 	return held
 }
 
-// verdict prints the summary. It returns an error that names the failed checks, or the first error of the
-// output.
+// verdict prints the summary. If checks failed, verdict returns an error that names them. If the output
+// failed, verdict returns the first error.
 func (t *tour) verdict() error {
 	t.out.summary(t.rows)
 	t.out.line("")
