@@ -41,7 +41,7 @@ show, resolve, relays, move and release.`
 	return cmd
 }
 
-// roomArgs requires one argument for each name. Its error has a hint if the user may have meant a room that
+// roomArgs requires one argument for each name. The error has a hint if the user may have meant a room that
 // is named like a subcommand, or misspelled a subcommand.
 func roomArgs(names ...string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {

@@ -269,7 +269,8 @@ func (v topView) grid(bars bool) *term.Sheet {
 	return t
 }
 
-// gauge formats a part of a whole. If the whole is unknown, it returns only the text.
+// gauge returns text with a bar and a color for the share that part is of whole. If whole is unknown, gauge
+// returns only the text.
 func gauge(part, whole int64, text string, bar bool) term.Toned {
 	if whole <= 0 {
 		return term.Toned{Text: text}

@@ -140,7 +140,7 @@ func (f *fleet) close() {
 	}
 }
 
-// until waits until condition returns true, or ctx ends.
+// until calls condition repeatedly until it returns true, or until ctx ends.
 func until(ctx context.Context, condition func() bool) error {
 	for !condition() {
 		select {

@@ -145,8 +145,8 @@ func (n *node) drop(p placement.Partition) bool {
 	return true
 }
 
-// put and get can be called on any node, and call the owner of the key. While a key is moving to its next
-// owner, they wait.
+// put and get can be called on any node, and call the owner of the key. If the key is moving to its next
+// owner, put and get wait.
 func (n *node) put(ctx context.Context, key, value string) error {
 	return n.ask(ctx, key, func(data map[string]entry) { data[key] = entry{value, data[key].version + 1} })
 }

@@ -81,7 +81,7 @@ func (c *crowd) at(homes map[string]reconnect.Directive) error {
 	return c.settled()
 }
 
-// until waits until condition returns nil, or ctx ends.
+// until calls condition repeatedly until it returns nil, or until ctx ends.
 func until(ctx context.Context, condition func() error) error {
 	const timeout, pause = time.Minute, 10 * time.Millisecond
 	for end := time.Now().Add(timeout); ; wait(ctx, pause) {

@@ -159,9 +159,9 @@ func (w *web) ServeHTTP(out http.ResponseWriter, in *http.Request) {
 	w.whileJoining(out, in)
 }
 
-// whileJoining responds to requests until the agent runs. Requests that the agent's own handler would reject
-// do not receive the page, the metrics or the reason why the agent is still joining. Like API requests, they
-// get the answer "not ready".
+// whileJoining responds to requests until the agent runs. Only requests that the agent's own handler would
+// accept get the page, the metrics, or the reason why the agent is still joining. All other requests except
+// /healthz get a general "not ready" response.
 func (w *web) whileJoining(out http.ResponseWriter, in *http.Request) {
 	open := w.options.Admit(in) == nil
 	if open && in.URL.Path == "/metrics" && (in.Method == http.MethodGet || in.Method == http.MethodHead) {

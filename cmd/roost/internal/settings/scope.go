@@ -9,8 +9,8 @@ import (
 	"github.com/roost-cluster/roost/cluster"
 )
 
-// Scope is a separate ring of the members that have this value for the label. The label zone refers to the
-// zone of a member.
+// Scope is a separate ring of the members that have this value for the label. If Label is "zone", Value is
+// compared with the zone of a member.
 type Scope struct{ Name, Label, Value string }
 
 // Match reports whether a member belongs to the scope.

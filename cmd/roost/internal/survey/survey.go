@@ -263,7 +263,7 @@ func short(text string, most int) string {
 	return fmt.Sprintf("%.*s", most, text)
 }
 
-// seen records the address at which the agent by sees this agent.
+// seen records the address at which another agent, whose id is by, sees this agent.
 func (a *Agent) seen(n clusterhttp.Member, by lease.NodeID) {
 	at := short(n.Addr, lease.MaxAddrBytes)
 	if served(n.HTTP) {

@@ -226,6 +226,6 @@ func percent(part, whole int) string {
 	return fmt.Sprintf("%.1f %%", 100*float64(part)/float64(max(1, whole)))
 }
 
-// seconds formats a measured duration. Use whole for configured durations.
+// seconds formats a measured duration. The function whole formats configured durations.
 func seconds(d time.Duration) string { return fmt.Sprintf("%.1f s", d.Seconds()) }
 func whole(d time.Duration) string   { return fmt.Sprintf("%g s", d.Seconds()) }
