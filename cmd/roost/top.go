@@ -269,8 +269,8 @@ func (v topView) grid(bars bool) *term.Sheet {
 	return t
 }
 
-// gauge returns text with a bar and a color for the share that part is of whole. If whole is unknown, gauge
-// returns only the text.
+// gauge returns text in a color that shows how large part is compared to whole. If bar is true, a bar precedes
+// the text. If whole is unknown (0 or less), gauge returns the text alone.
 func gauge(part, whole int64, text string, bar bool) term.Toned {
 	if whole <= 0 {
 		return term.Toned{Text: text}

@@ -134,7 +134,7 @@ func (n *node) give(p placement.Partition) (map[string]entry, bool) {
 	return maps.Clone(s.data), true
 }
 
-// drop drops the copy of p. The next owner calls it when it has the data.
+// drop drops the copy of p. The next owner calls drop when it has the data.
 func (n *node) drop(p placement.Partition) bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()

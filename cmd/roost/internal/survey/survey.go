@@ -21,7 +21,7 @@ const (
 	rounds = 8  // at most; each round asks the agents that the last one named, and agents could invent names forever
 )
 
-// answer is the timeout for the answer of an agent. Tests use a longer one.
+// answer is the timeout for the answer of an agent. Tests use a longer timeout.
 var answer = 5 * time.Second
 
 // Agent is the agent of a member, together with its answer.
@@ -223,8 +223,8 @@ func (t *taking) note(a *Agent, m clusterhttp.Members, trusted bool) {
 	}
 }
 
-// meet records a member and, if it is lost, the reason. It returns the id of the member, in memory that all
-// answers share. If the id is invalid or there are too many members, it returns "".
+// meet records a member and, if it is lost, the reason. To save memory, meet returns the id as a string that
+// all answers share. If the id is invalid or there are too many members, meet returns "".
 func (t *taking) meet(id lease.NodeID, at string, trusted bool, lost lease.Reason) lease.NodeID {
 	a := t.known[id]
 	if a == nil {

@@ -125,7 +125,7 @@ func noAgent(w http.ResponseWriter) {
 	refuse(w, http.StatusServiceUnavailable, clusterhttp.CodeNotReady, "no agent answers at the moment")
 }
 
-// press tells the tour to carry out an action and responds with the nodes. If there is no action, it only
+// press tells the tour to carry out an action and responds with the nodes. Without an action, press only
 // responds with the nodes.
 func (f *front) press(w http.ResponseWriter, r *http.Request) {
 	action, id := r.PathValue("action"), lease.NodeID("")
