@@ -36,6 +36,7 @@ type Step struct {
 	print string // the fingerprint of the key
 }
 
+// Settings returns the settings of the command.
 func (k *Step) Settings() []settings.Setting {
 	return []settings.Setting{
 		{Name: "install", Arg: "FILE", FlagOnly: true, Set: settings.Nonempty(&k.install), Usage: "have all agents accept the key in FILE, too"},
