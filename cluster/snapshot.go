@@ -32,19 +32,22 @@ type Member struct {
 	// zero if the member does not drain.
 	Drains time.Time
 
+	// Renewed is when the member sent its latest heartbeat, according to this node's clock. Renewed is zero for
+	// a node that this node has never met, for example if a room is pinned to such a node.
+	Renewed time.Time
+
 	keys     string // fingerprints of the gossip keys
 	http     uint32 // as in a lease.Record
-	renewed  time.Time
-	cordoned bool // the member would be active without its cordon
+	cordoned bool   // the member would be active without its cordon
 }
 
-// Age returns how old the member's lease is, by the monotonic clock. Age returns math.MaxInt64 for a node
-// that this node has never met, for example if a room is pinned to such a node.
+// Age returns how old the member's lease is, by the monotonic clock. Age returns math.MaxInt64 if Renewed is
+// zero.
 func (m *Member) Age() time.Duration {
-	if m.renewed.IsZero() {
+	if m.Renewed.IsZero() {
 		return math.MaxInt64
 	}
-	return time.Since(m.renewed)
+	return time.Since(m.Renewed)
 }
 
 // Has reports whether m has a label with this value. The zone is also the value of the label "zone", unless m
@@ -66,7 +69,7 @@ func memberOf(v *lease.View, m *lease.Member, clockOffset time.Duration) Member 
 		TableDigest: m.Table,
 		keys:        m.Keys,
 		http:        m.HTTP,
-		renewed:     m.Renewed.Add(-clockOffset),
+		Renewed:     m.Renewed.Add(-clockOffset),
 		cordoned:    m.Cordoned,
 	}
 	if m.FlappingUntil > 0 {

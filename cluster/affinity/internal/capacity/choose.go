@@ -37,6 +37,10 @@ type Request struct {
 	// Rejected lists the nodes that cannot host rooms because their settings differ. Silent lists the nodes
 	// that get no new rooms because this store has no heartbeats from them.
 	Rejected, Silent []lease.Incarnation
+
+	// Relief, if it is not nil, says that the room moves away from an overloaded node. The room then only goes
+	// to a member with headroom for which Relief returns true, because its reported load is recent.
+	Relief func(*cluster.Member) bool
 }
 
 // takes reports whether the room can be placed on a member.
@@ -150,6 +154,9 @@ func pick(s *cluster.Snapshot, q Request, limits Ceilings, reserved func(lease.N
 	if m := liveness.Live(s, q.Stay.Incarnation); m != nil && q.keeps(m) {
 		return Choice{m, q.owns(s, m), "the room lived here before"}, nil
 	}
+	if q.Relief != nil {
+		return relieve(s, q, limits, reserved)
+	}
 	m := q.owner(s)
 	switch {
 	case m == nil && !slices.ContainsFunc(s.Members, q.takes):
@@ -225,6 +232,29 @@ func override(s *cluster.Snapshot, q Request, limits Ceilings, reserved func(lea
 	}
 	m := leastLoaded(free, ranking(s, q.Partition))
 	return Choice{m, q.owns(s, m), reason}, true
+}
+
+// relieve picks the least loaded node with headroom for a room of an overloaded node, among the nodes of the
+// earliest possible preference.
+func relieve(s *cluster.Snapshot, q Request, limits Ceilings, reserved func(lease.NodeID) int64) (Choice, error) {
+	var free []Candidate
+	for i, m := range s.Members {
+		c := Candidate{Member: m, Reserved: reserved(m.ID), Ceiling: limits.SoftOf(m), Preference: q.Preferences.preference(i)}
+		if c.Preference == 0 || !q.takes(m) || !q.Relief(m) || !c.HasRoom(q.Cost) {
+			continue
+		}
+		if len(free) > 0 && c.Preference < free[0].Preference {
+			free = free[:0]
+		}
+		if len(free) == 0 || c.Preference == free[0].Preference {
+			free = append(free, c)
+		}
+	}
+	if len(free) == 0 {
+		return Choice{}, fmt.Errorf("%w to relieve a node of %q, which costs %d units", ErrNoCapacity, q.Room, q.Cost)
+	}
+	m := leastLoaded(free, ranking(s, q.Partition))
+	return Choice{m, q.owns(s, m), "the least loaded node with headroom"}, nil
 }
 
 // leastLoaded returns the candidate with the smallest load relative to its capacity. If loads are equal, it

@@ -66,6 +66,21 @@ func (r *Reservations) PlaceOn(m *cluster.Member, q Request) (Reservation, bool)
 	return r.add(m.ID, q.Cost, time.Now()), true
 }
 
+// Headroom returns the greatest headroom of a member that takes rooms of an overloaded node. A room that costs
+// more finds no node.
+func (r *Reservations) Headroom(s *cluster.Snapshot, q Request) int64 {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	greatest := int64(0)
+	for _, m := range s.Members {
+		c := Candidate{Member: m, Reserved: r.sum(m.ID), Ceiling: r.Limits.SoftOf(m)}
+		if q.takes(m) && q.Relief(m) && c.HasRoom(0) {
+			greatest = max(greatest, c.Ceiling-c.used())
+		}
+	}
+	return greatest
+}
+
 // Explain returns a Candidate for each member. If node is empty, because the room has no node yet, Explain
 // also returns the node that Place would choose with the same reservations.
 func (r *Reservations) Explain(s *cluster.Snapshot, q Request, node lease.NodeID) (to Choice, list []Candidate, err error) {
