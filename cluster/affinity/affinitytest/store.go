@@ -34,7 +34,7 @@ func Store(t *testing.T, open func(t *testing.T) (instance func() pinstore.Store
 		{"NeedsAreKept", needsAreKept},
 		{"LimitHolds", limitHolds},
 		{"LimitCountsARoomOnce", limitCountsARoomOnce},
-		{"LimitRestores", limitRestores},
+		{"LimitKeepsThePin", limitKeepsThePin},
 		{"ReleaseCompares", releaseCompares},
 		{"EpochGrows", epochGrows},
 		{"Expires", expires},

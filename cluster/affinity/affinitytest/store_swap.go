@@ -199,13 +199,13 @@ func limitCountsARoomOnce(p *pins) {
 	}
 }
 
-// If a claim replaces a pin and then exceeds the limit, the store restores the replaced pin.
-func limitRestores(p *pins) {
+// If a replacement would exceed the limit, the pin stays as it is, because its room has a host.
+func limitKeepsThePin(p *pins) {
 	pin := p.claim(p.a, p.first)
 	op := pinstore.Op{Partition: home, Room: p.room, If: pin, Set: pinstore.Pin{Incarnation: p.second, Needs: "units=7"}, TTL: long}
 	op.Limit, op.Units, op.Window = 9, 10, 30*time.Second
 	r := p.a.Swap(p.Context(), op)[0]
-	if r.Err != nil || !r.Full || r.Done || r.Pin.Incarnation != p.first || p.read(p.b) != r.Pin {
+	if r.Err != nil || !r.Full || r.Done || r.Pin != pin || p.read(p.b) != pin {
 		p.Errorf("a replacement beyond the limit: %+v", r)
 	}
 	op.If, op.Limit = r.Pin, 10

@@ -68,8 +68,8 @@ type Op struct {
 	// Limit, if it is not 0, limits the sum of the Units of all ops on Set's incarnation within the last
 	// Window. The sum includes the ops of all users. An op that would exceed the limit has no effect, and its
 	// result is Full. Units of other ops for the same room within a few seconds are not counted. Use Limit
-	// only for single ops. If an op is Full, other users may briefly read its pin before the store has undone
-	// the op.
+	// only for single ops. If a claim is Full, other users may briefly read its pin before the store has undone
+	// the claim. If a replacement is Full, the pin was never changed.
 	Limit, Units int64
 	Window       time.Duration // at most a minute
 

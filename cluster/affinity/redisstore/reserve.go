@@ -12,6 +12,7 @@ import (
 
 	"github.com/roost-cluster/roost/cluster/affinity/pinstore"
 	"github.com/roost-cluster/roost/cluster/affinity/redisconn"
+	"github.com/roost-cluster/roost/lease"
 )
 
 // counted is the answer of the script reserve.lua.
@@ -21,27 +22,52 @@ type counted struct {
 	err     error
 }
 
-// claim performs an op with a limit. The node's units are in a different slot than the room's pin, so one
-// script cannot update both. Therefore, claim runs two scripts concurrently, which takes one round trip. If
-// the limit forbids the pin, claim undoes the pin with a compare-and-set before it returns.
-func (s *Store) claim(ctx context.Context, op pinstore.Op) pinstore.Result {
+// limited performs an op with a limit. The node's units are in a different slot than the room's pin, so one
+// script cannot update both. If the server of the node's units is down, there is no limit.
+func (s *Store) limited(ctx context.Context, op pinstore.Op) pinstore.Result {
 	if err := check(&op); err != nil {
 		return pinstore.Result{Err: storeError(fmt.Sprintf("room %.80q", op.Room), err)}
 	}
+	if op.If.Incarnation == (lease.Incarnation{}) {
+		return s.claim(ctx, op)
+	}
+	return s.replace(ctx, op)
+}
+
+// claim runs the two scripts concurrently, which takes one round trip. If the limit forbids the pin, claim
+// deletes the pin before it returns.
+func (s *Store) claim(ctx context.Context, op pinstore.Op) pinstore.Result {
 	var units counted
 	var side sync.WaitGroup
 	side.Go(func() { units = s.count(ctx, op, "") })
 	result := s.swapAll(ctx, []pinstore.Op{op})[0]
 	side.Wait()
-	switch {
-	case units.err != nil: // the server of the node's units is down: continue without a limit
-		return result
-	case !result.Done && units.quarter != "" && unwritten(result.Err):
-		s.uncount(op, units.quarter)
-	case result.Done && units.quarter == "":
+	if result.Done && units.err == nil && units.quarter == "" {
 		return s.undo(ctx, op, result, units)
 	}
+	s.settle(op, units, result)
 	return result
+}
+
+// replace counts the units before it replaces the pin, which takes two round trips. The room may have a host,
+// and a host that reads another node's pin loses the room, even if the store restores the host's pin later.
+func (s *Store) replace(ctx context.Context, op pinstore.Op) pinstore.Result {
+	units := s.count(ctx, op, "")
+	if units.err == nil && units.quarter == "" {
+		stands := s.swapAll(ctx, []pinstore.Op{{Partition: op.Partition, Room: op.Room}})[0]
+		stands.Full, stands.Counted = stands.Err == nil, units.before
+		return stands
+	}
+	result := s.swapAll(ctx, []pinstore.Op{op})[0]
+	s.settle(op, units, result)
+	return result
+}
+
+// settle removes the units of an op that had no effect from the count.
+func (s *Store) settle(op pinstore.Op, units counted, result pinstore.Result) {
+	if units.err == nil && units.quarter != "" && !result.Done && unwritten(result.Err) {
+		s.uncount(op, units.quarter)
+	}
 }
 
 // unwritten reports whether an error, or nil, proves that a command wrote nothing. After a lost connection or
@@ -54,17 +80,13 @@ func unwritten(err error) bool {
 	return !network && !errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF) && !errors.Is(err, redisconn.ErrClosed)
 }
 
-// undo restores the pin to its state before the claim.
+// undo deletes the pin of a claim.
 func (s *Store) undo(ctx context.Context, op pinstore.Op, claimed pinstore.Result, units counted) pinstore.Result {
-	back := pinstore.Op{Partition: op.Partition, Room: op.Room, If: claimed.Pin, Set: op.If, TTL: op.TTL}
-	undone := s.swapAll(ctx, []pinstore.Op{back})[0]
-	switch {
-	case undone.Err != nil:
-		return undone
-	case !undone.Done: // another caller has moved the room in the meantime
+	undone := s.swapAll(ctx, []pinstore.Op{{Partition: op.Partition, Room: op.Room, If: claimed.Pin}})[0]
+	if undone.Err != nil || !undone.Done { // not done: another caller has moved the room in the meantime
 		return undone
 	}
-	return pinstore.Result{Pin: undone.Pin, Full: true, Counted: units.before}
+	return pinstore.Result{Full: true, Counted: units.before}
 }
 
 // uncount subtracts the units that were counted for a claim that failed or that another caller won. uncount

@@ -41,7 +41,7 @@ const (
 // and does not affect the other ops.
 func (s *Store) Swap(ctx context.Context, ops ...pinstore.Op) []pinstore.Result {
 	if len(ops) == 1 && ops[0].Limit > 0 {
-		return []pinstore.Result{s.claim(ctx, ops[0])}
+		return []pinstore.Result{s.limited(ctx, ops[0])}
 	}
 	return s.swapAll(ctx, ops)
 }
