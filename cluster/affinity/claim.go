@@ -251,8 +251,14 @@ func (t *settling) limit(op *pinstore.Op, m *cluster.Member) {
 	if t.cfg.HardCeiling == 0 || m.Capacity == 0 || capacity.ReportsNoLoad(m) {
 		return
 	}
-	op.Limit = max(1, t.reserved.Limits.HardOf(m)-max(0, m.Load)) // a limit of 0 would mean no limit
-	op.Units, op.Window = t.Cost, min(time.Minute, m.Age()+t.cfg.Settle)
+	t.bound(op, m, t.reserved.Limits.HardOf(m), t.Cost)
+}
+
+// bound makes the store reject an op if the rooms that all instances have placed on a member would exceed a
+// ceiling.
+func (r *Resolver) bound(op *pinstore.Op, m *cluster.Member, ceiling, cost int64) {
+	op.Limit = max(1, ceiling-max(0, m.Load)) // a limit of 0 would mean no limit
+	op.Units, op.Window = cost, min(time.Minute, m.Age()+r.cfg.Settle)
 }
 
 // unfit reports whether to replace the pin even if its node is alive.

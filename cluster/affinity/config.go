@@ -51,8 +51,8 @@ type Config struct {
 	Selector func(room string, d Demand, m *cluster.Member) bool
 
 	// SoftCeiling is the percentage of a node's capacity up to which the node gets new rooms. The node only
-	// gets more rooms if no other node has headroom. Rooms that grow past it do not move: see
-	// Resolver.Pressures. Default 80.
+	// gets more rooms if no other node has headroom. Rooms that grow past it only move with
+	// Rebalance. See also Resolver.Pressures. Default 80.
 	SoftCeiling int
 
 	// HardCeiling is the percentage of a node's capacity above which the node gets no new rooms. If every
@@ -67,13 +67,22 @@ type Config struct {
 	// node. StrictCeiling requires a HardCeiling. Default false.
 	StrictCeiling bool
 
+	// Rebalance is the percentage of this node's capacity above which the node moves rooms away, one after the
+	// other, until its load is not above SoftCeiling. A room goes to the least loaded node that stays below its
+	// own SoftCeiling, and then stays there for at least ten minutes. The node moves as few rooms as possible,
+	// so it prefers large rooms. Each move interrupts the calls of a room: see package reconnect. Rebalance
+	// needs a Capacity and a reported load, and must be above SoftCeiling. 90 is a good value. Default 0: no
+	// room moves because of load.
+	Rebalance int
+
 	// ReportLoad makes the resolver report the cost of the rooms hosted here as this node's load. Leave it
 	// false in an application that measures its load and calls Agent.SetLoad, which fails while ReportLoad is
 	// on.
 	ReportLoad bool
 
 	// Settle is the minimum time for which the cost of a claim stays reserved on its node. During this time,
-	// clients connect and the node's load begins to include them. Default 5 s.
+	// clients connect and the node's load begins to include them. With Rebalance, it is also how long the load
+	// of a node may include a room that has moved away. Default 5 s.
 	Settle time.Duration
 
 	// Counter returns the sizes of the rooms of a dead node. During one sweep, all calls of the Counter
@@ -135,6 +144,8 @@ func (c Config) Validate() error {
 	check(c.SoftCeiling > 0, "SoftCeiling is %d; it must be a percentage above 0", c.SoftCeiling)
 	check(c.HardCeiling == 0 || c.HardCeiling >= c.SoftCeiling,
 		"HardCeiling (%d %%) must not be below SoftCeiling (%d %%)", c.HardCeiling, c.SoftCeiling)
+	check(c.Rebalance == 0 || c.Rebalance > c.SoftCeiling,
+		"Rebalance (%d %%) must be above SoftCeiling (%d %%)", c.Rebalance, c.SoftCeiling)
 	check(!c.StrictCeiling || c.HardCeiling > 0, "StrictCeiling needs a HardCeiling above 0")
 	check(c.Settle > 0, "Settle is %v; it must not be negative", c.Settle)
 	check(c.MaxKnown > 0, "MaxKnown is %d; it must not be negative", c.MaxKnown)

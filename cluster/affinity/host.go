@@ -23,6 +23,7 @@ type Hosting struct {
 	room      string
 	partition placement.Partition
 	self      lease.Incarnation // this node's incarnation when the hosting began
+	arrived   time.Time         // when the room was moved here; zero if it was not
 	lost      chan struct{}
 
 	use
@@ -165,6 +166,9 @@ func (r *Resolver) open(a settled, n capacity.Need) (*Hosting, error) {
 	}
 	if !r.agent.Live() || r.agent.Snapshot().Stats.Fences != a.fences {
 		return nil, ErrFenced // the room may have moved since the answer
+	}
+	if e := r.cache.Get(a.Room); e != nil && e.Pin.Epoch == a.Epoch && capacity.Replaced(e.Pin) {
+		h.arrived = now
 	}
 	opened, err := r.hosts.open(h, a.fences, a.ends)
 	switch {

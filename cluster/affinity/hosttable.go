@@ -9,6 +9,7 @@ import (
 
 	"github.com/roost-cluster/roost/cluster/affinity/internal/capacity"
 	"github.com/roost-cluster/roost/cluster/affinity/internal/pincache"
+	"github.com/roost-cluster/roost/cluster/affinity/internal/rebalance"
 	"github.com/roost-cluster/roost/cluster/affinity/pinstore"
 	"github.com/roost-cluster/roost/placement"
 )
@@ -207,6 +208,32 @@ func (t *hostTable) needs() (rooms []RoomLoad, needs []capacity.Need) {
 		rooms, needs = append(rooms, RoomLoad{Room: h.room, Size: n.Size()}), append(needs, n)
 	}
 	return rooms, needs
+}
+
+// movable returns the hosted rooms that may move to another node, with their needs. A room that has just moved
+// here stays, and so does a room whose pin the store has not confirmed. The caller must set Units.
+func (t *hostTable) movable(now time.Time, generation uint64) (rooms []rebalance.Room, needs map[string]capacity.Need) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	needs = make(map[string]capacity.Need)
+	for _, h := range t.rooms {
+		if h.pin.Epoch == 0 || h.generation != generation || (!h.arrived.IsZero() && now.Sub(h.arrived) < rebalance.Rest) {
+			continue
+		}
+		n := h.needed()
+		rooms, needs[h.room] = append(rooms, rebalance.Room{Name: h.room, Size: n.Size()}), n
+	}
+	return rooms, needs
+}
+
+// pinOf returns the pin of a hosted room, or false if the room is not hosted.
+func (t *hostTable) pinOf(room string) (pinstore.Pin, bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if h := t.rooms[room]; h != nil {
+		return h.pin, true
+	}
+	return pinstore.Pin{}, false
 }
 
 func (t *hostTable) count() int {

@@ -9,6 +9,7 @@ import (
 	"github.com/roost-cluster/roost/cluster"
 	"github.com/roost-cluster/roost/cluster/affinity/internal/capacity"
 	"github.com/roost-cluster/roost/cluster/affinity/internal/liveness"
+	"github.com/roost-cluster/roost/cluster/affinity/internal/rebalance"
 	"github.com/roost-cluster/roost/events"
 	"github.com/roost-cluster/roost/lease"
 	"github.com/roost-cluster/roost/placement"
@@ -34,6 +35,9 @@ type keeper struct {
 	search    time.Time                      // until when known rooms of dead nodes are searched for
 	searched  time.Time                      // when they were last searched for
 	reported  int64                          // load
+	load      int64                          // this node's load, as last measured
+	mover     rebalance.Mover                // decides whether rooms have to move away
+	relieving relieving                      // what the log says about that
 	doubt     map[lease.Incarnation][]string // rooms hosted here whose pins name an incarnation that may be alive
 	void      []voidPin                      // pins of rooms hosted here that are to be replaced
 	noVerdict error                          // error of the latest failed verdict; skips further verdicts during a confirm
@@ -47,7 +51,8 @@ func (r *Resolver) keep(ctx context.Context, node *cluster.Agent) {
 	k := &keeper{
 		Resolver: r, every: node.Config().HeartbeatInterval,
 		reported: -1, sweepAll: time.Now().Add(jittered(r.cfg.PinTTL / 3)),
-		warn: time.Now().Add(r.cfg.Settle + r.liveness.TTL), // gives the application time to report its load
+		mover: rebalance.Mover{High: r.cfg.Rebalance, Low: r.cfg.SoftCeiling, Settle: r.cfg.Settle},
+		warn:  time.Now().Add(r.cfg.Settle + r.liveness.TTL), // gives the application time to report its load
 	}
 	batches := node.Subscribe(ctx)
 	timer := time.NewTimer(0)
@@ -267,6 +272,7 @@ func (k *keeper) tend(ctx context.Context, answered bool) {
 			break
 		}
 	}
+	k.relieve(ctx, s)
 	now := time.Now()
 	if !k.standIn.IsZero() && !now.Before(k.standIn) {
 		k.sweepSecond(s)

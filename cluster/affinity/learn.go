@@ -31,6 +31,8 @@ func (r *Resolver) swap(ctx context.Context, s *cluster.Snapshot, op pinstore.Op
 // Reasons of moves.
 const (
 	nodeGone     = "its node is gone"
+	byRequest    = "moved on request"
+	overloaded   = "its node was overloaded"
 	movedByOther = "moved by another instance"
 )
 

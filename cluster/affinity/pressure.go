@@ -17,13 +17,13 @@ const heaviest = 10 // rooms in a Pressure
 
 // Pressures returns this node's pressure whenever it changes. While the node carries more than its soft
 // ceiling, Over is set and Heaviest lists the heaviest rooms. When the load is below the ceiling again, Over
-// is false. No room moves by itself, so use Move to reduce the load.
+// is false. Without Config.Rebalance, no room moves because of load, so use Move.
 func (r *Resolver) Pressures(ctx context.Context) iter.Seq[Pressure] {
 	return r.feeds.pressures.watch(ctx)
 }
 
 // Pressure is the load of a node in units (see Config.Cost), with its heaviest rooms. A room that grows after
-// it was pinned never moves by itself. An operator or your application has to move it.
+// it was pinned only moves with Config.Rebalance. Otherwise an operator or your application has to move it.
 type Pressure struct {
 	Node     lease.NodeID `json:"node"`
 	Load     int64        `json:"load"`     // units
@@ -95,6 +95,7 @@ func (k *keeper) measure(s *cluster.Snapshot) {
 			k.work.setLoad(units)
 		}
 	}
+	k.load = load
 	p := Pressure{Node: s.Self.ID, Load: load, Ceiling: k.reserved.Limits.SoftOf(s.Self), Capacity: s.Self.Capacity}
 	if p.Over = p.Capacity > 0 && load > p.Ceiling; p.Over {
 		rooms, _ := k.Hosted()

@@ -244,6 +244,7 @@ type Stats struct {
 	Requests    uint64 `json:"requests"`     // calls of Host
 	Misrouted   uint64 `json:"misrouted"`    // calls of Host for a room that lives elsewhere
 	Relays      uint64 `json:"relays"`       // calls of Relays
+	Rebalanced  uint64 `json:"rebalanced"`   // rooms that this node moved away because it was overloaded: see Config.Rebalance
 
 	StoreCalls   uint64        `json:"store_calls"` // calls of the store that a caller waited for, and the sum of their times
 	StoreTime    time.Duration `json:"store_ns"`
@@ -252,6 +253,7 @@ type Stats struct {
 	Breaker      string        `json:"breaker"`     // closed, half-open or open; see StoreDoubt
 
 	Hosted     int   `json:"hosted"`      // rooms hosted here now
+	Excess     int64 `json:"excess"`      // units that this node wants to move away because it is overloaded
 	Known      int64 `json:"known"`       // rooms in the pin cache now
 	StoreDoubt bool  `json:"store_doubt"` // the store does not answer
 
@@ -333,6 +335,8 @@ type counters struct {
 	requests     atomic.Uint64
 	misrouted    atomic.Uint64
 	relays       atomic.Uint64
+	rebalanced   atomic.Uint64
+	excess       atomic.Int64
 	asked        latency.Histogram
 	failovers    atomic.Uint64
 	failoverTime atomic.Int64
@@ -348,7 +352,7 @@ func (r *Resolver) Stats() Stats {
 		Cached: c.sources[Cached].Load(), Pinned: c.sources[Pinned].Load(), Hash: c.sources[Hash].Load(),
 		Override: c.sources[Override].Load(), Degraded: c.sources[Degraded].Load(), Unplaced: c.unplaced.Load(),
 		FailedOver: c.failedOver.Load(), Conflicts: c.conflicts.Load(), Repinned: c.repinned.Load(),
-		Requests: c.requests.Load(), Misrouted: c.misrouted.Load(), Relays: c.relays.Load(),
+		Requests: c.requests.Load(), Misrouted: c.misrouted.Load(), Relays: c.relays.Load(), Rebalanced: c.rebalanced.Load(), Excess: c.excess.Load(),
 		Failovers: c.failovers.Load(), FailoverTime: time.Duration(c.failoverTime.Load()),
 		Hosted: r.hosts.count(), Known: r.cache.Size(), Evacuation: c.evacuation.Load(),
 		CutOff: r.liveness.CutOff(), Silent: r.silence.Named(),

@@ -232,7 +232,7 @@ func (r *Resolver) Move(ctx context.Context, room string, to lease.NodeID) (Assi
 	if !ok {
 		return Assignment{}, fmt.Errorf("%w: %s, for %q", ErrNoCapacity, to, room)
 	}
-	moved, _, err := r.move(ctx, s, q.Request, pin, m, reserved)
+	moved, _, err := r.move(ctx, s, q.Request, pin, m, reserved, byRequest)
 	return moved, err
 }
 
@@ -269,7 +269,7 @@ func (r *Resolver) moveFrom(
 	if err != nil {
 		return Assignment{}, err
 	}
-	moved, stands, err := r.move(ctx, s, q.Request, pin, to.Member, reserved)
+	moved, stands, err := r.move(ctx, s, q.Request, pin, to.Member, reserved, byRequest)
 	if stands.Number != 0 && stands.Incarnation != from {
 		return elsewhere(stands) // another caller was faster
 	}
@@ -277,7 +277,8 @@ func (r *Resolver) moveFrom(
 }
 
 // move replaces the pin of a room with a pin that names the node, if the pin has not changed. If the pin has
-// changed, move returns the current pin.
+// changed, move returns the current pin. If the room relieves its node, and other instances have filled the
+// new node meanwhile, move fails with ErrNoCapacity.
 func (r *Resolver) move(
 	ctx context.Context,
 	s *cluster.Snapshot,
@@ -285,17 +286,26 @@ func (r *Resolver) move(
 	pin pinstore.Pin,
 	to *cluster.Member,
 	reserved capacity.Reservation,
+	why string,
 ) (moved Assignment, stands pinstore.Pin, err error) {
 	bounded, cancel := r.store.Bounded(ctx)
 	defer cancel()
-	const why = "moved on request"
-	res := r.swap(bounded, s, pinstore.Op{
+	op := pinstore.Op{
 		Partition: q.Partition, Room: q.Room, If: pin, Set: capacity.Replacing(q.Need.Pin(pinstore.Pin{Incarnation: incarnationOf(to)})), TTL: r.cfg.PinTTL,
-	}, why)
+	}
+	if q.Relief != nil {
+		r.bound(&op, to, r.reserved.Limits.SoftOf(to), q.Cost)
+	}
+	res := r.swap(bounded, s, op, why)
 	if res.Err != nil {
 		r.reserved.Failed(reserved, res.Err)
 		time.AfterFunc(storeclient.BulkTime, func() { r.changed(q.Room) }) // the op may take effect later, and the store does not notify this node
 		return Assignment{}, pinstore.Pin{}, res.Err
+	}
+	if res.Full {
+		r.reserved.Cancel(reserved)
+		r.reserved.Raise(to.ID, res.Counted)
+		return Assignment{}, res.Pin, errFull
 	}
 	if !res.Done {
 		r.reserved.Cancel(reserved)

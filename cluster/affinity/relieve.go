@@ -1,0 +1,113 @@
+package affinity
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/roost-cluster/roost/cluster"
+	"github.com/roost-cluster/roost/cluster/affinity/internal/capacity"
+	"github.com/roost-cluster/roost/cluster/affinity/internal/rebalance"
+	"github.com/roost-cluster/roost/cluster/affinity/pinstore"
+	"github.com/roost-cluster/roost/lease"
+)
+
+const (
+	// relievedAtOnce is the maximum number of rooms that move away between two heartbeats.
+	relievedAtOnce = 10
+	// recentBeats is how many heartbeats ago a node may have reported its load. If the report is older, no
+	// room moves to the node.
+	recentBeats = 2
+)
+
+// relieving is the state of the log about the moves.
+type relieving struct {
+	since time.Time // when the node became overloaded; zero: it is not
+	moved int       // rooms since then
+	stuck bool      // no other node takes a room
+}
+
+// relieve moves rooms to other nodes while this node is overloaded: see Config.Rebalance. The decision needs
+// no coordinator, because the store counts what all nodes move to one node.
+func (k *keeper) relieve(ctx context.Context, s *cluster.Snapshot) {
+	if k.cfg.Rebalance == 0 {
+		return
+	}
+	excess := int64(0)
+	if k.agent.Live() && !drained(s.Self) && k.store.agreement.Refused() == nil {
+		excess = k.mover.Excess(time.Now(), k.load, s.Self.Capacity)
+	}
+	for n := 0; n < relievedAtOnce && excess > 0 && ctx.Err() == nil && time.Now().Before(k.due); n++ {
+		room, err := k.relieveOne(ctx, s, excess)
+		if err != nil {
+			break // the store does not answer
+		}
+		if room.Name == "" {
+			k.sayStuck(excess)
+			break
+		}
+		k.relieving.moved++
+		k.counts.rebalanced.Add(1)
+		if k.cfg.ReportLoad {
+			k.load -= room.Units
+		} else {
+			k.mover.Departed(time.Now(), room.Units)
+		}
+		excess = k.mover.Excess(time.Now(), k.load, s.Self.Capacity)
+	}
+	k.counts.excess.Store(excess)
+	k.sayRelieving(s, excess)
+}
+
+// relieveOne moves the room whose move helps most. relieveOne returns the zero Room if no room can move.
+func (k *keeper) relieveOne(ctx context.Context, s *cluster.Snapshot, excess int64) (moved rebalance.Room, err error) {
+	rooms, needs := k.hosts.movable(time.Now(), k.cache.Generation())
+	for i := range rooms {
+		rooms[i].Units = k.cost(needs[rooms[i].Name])
+	}
+	relief := func(m *cluster.Member) bool { return m.Age() <= recentBeats*k.every }
+	leaves := []lease.NodeID{s.Self.ID}
+	headroom := k.reserved.Headroom(s, capacity.Request{Leaves: leaves, Relief: relief})
+	for _, room := range rebalance.Order(rooms, excess, headroom) {
+		pin, hosted := k.hosts.pinOf(room.Name)
+		if !hosted {
+			continue
+		}
+		q := k.request(s, room.Name, needs[room.Name])
+		q.Leaves, q.Relief = leaves, relief
+		to, reserved, err := k.reserved.Place(s, q.Request, 1)
+		if err != nil {
+			continue // the room's rules exclude the nodes with headroom
+		}
+		_, _, err = k.move(ctx, s, q.Request, pin, to.Member, reserved, overloaded)
+		switch {
+		case err == nil:
+			return room, nil
+		case errors.Is(err, pinstore.ErrStore), ctx.Err() != nil:
+			if h := k.hosts.get(room.Name); h != nil {
+				k.hosts.verifyAt(h, time.Now()) // the room may have moved
+			}
+			return moved, err
+		}
+	}
+	return moved, nil
+}
+
+func (k *keeper) sayStuck(excess int64) {
+	if !k.relieving.stuck {
+		k.cfg.Log.Warn("overloaded, and no room can move", "excess", excess,
+			"do", "add nodes, or capacity; rooms that moved here less than ten minutes ago stay")
+	}
+	k.relieving.stuck = true
+}
+
+func (k *keeper) sayRelieving(s *cluster.Snapshot, excess int64) {
+	switch r := &k.relieving; {
+	case excess > 0 && r.since.IsZero():
+		r.since = time.Now()
+		k.cfg.Log.Info("overloaded, moving rooms away", "load", k.load, "capacity", s.Self.Capacity, "excess", excess)
+	case excess == 0 && (!r.since.IsZero() || r.moved > 0):
+		k.cfg.Log.Info("no longer overloaded", "rooms_moved", r.moved, "load", k.load)
+		*r = relieving{}
+	}
+}
