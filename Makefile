@@ -138,7 +138,7 @@ floods: ## unauthenticated peers and holders of the key at the gossip port of re
 	$(FLOODS)
 
 models: ## every state of the larger worlds of the models of rooms and handoff, and 3,500 random walks on Redis; takes minutes
-	$(STEP) 'the model of rooms' go test -count=1 -v -run 'TestRoomModel(OnRedis)?$$' ./cluster/affinity -long
+	$(STEP) 'the model of rooms' go test -count=1 -v -timeout 1h -run 'TestRoomModel(OnRedis)?$$' ./cluster/affinity -long
 	$(STEP) 'the model of handoff' go test -count=1 -v -run 'TestHandoff$$' ./internal/handoff -long
 
 soak: ## calls of 300 bots for FOR=30m, with a fault every 20 s, as a table of gaps and of growth; PICTURES=30 needs an idle machine

@@ -35,7 +35,7 @@
 //     epoch grows whenever it names a new incarnation. So a node that lost a room cannot take it back by
 //     mistake. If a room was released or moved and later returns to its node, it gets a new Hosting, because
 //     the old Hosting has ended.
-//  3. No room moves because a node joins or a room grows. When a node dies, only its rooms move, even if the
+//  3. No room moves because a node joins, or, without [Config.Rebalance], because a room grows. When a node dies, only its rooms move, even if the
 //     node that moves them dies, too.
 //  4. A node is considered dead when it has left, when its failure is confirmed, or when both its lease in
 //     gossip and its heartbeat in the store have expired. During a network partition of gossip, no room moves
@@ -81,7 +81,7 @@
 // without notifications.
 //
 // A move breaks the connections of the room's clients, and each client needs a new connection (see package
-// reconnect). So rooms only move on request or when their node dies.
+// reconnect). So rooms only move on request, when their node dies, or with Config.Rebalance.
 //
 // # Reading the code
 //
@@ -91,7 +91,7 @@
 // Finally claim.go checks the node of the pin with internal/liveness, and assignment.go completes the answer.
 //
 // The files host.go, hosttable.go and serve.go manage the rooms that this node serves. The goroutine in
-// keep.go and confirm.go maintains the pins of these rooms, and the goroutine in sweep.go fails over the
-// rooms of dead nodes. rooms.go contains calls for operators and tools. report.go checks a node when a client
+// keep.go and confirm.go maintains the pins of these rooms, and moves rooms away if the node is overloaded
+// (relieve.go). The goroutine in sweep.go fails over the rooms of dead nodes. rooms.go contains calls for operators and tools. report.go checks a node when a client
 // reports that it lost the connection to that node.
 package affinity

@@ -60,6 +60,10 @@ func roomFamilies() []family {
 			"Live nodes that have sent no heartbeats to the store of this node for longer than the TTL of a lease. They get no new rooms.",
 			func(v *view) float64 { return float64(len(v.rooms.Silent)) }),
 		counter("rooms_unplaced_total", "First joins refused because StrictCeiling is set and the store did not respond.", func(v *view) uint64 { return v.rooms.Unplaced }),
+		counter("rooms_rebalanced_total", "Rooms that this node moved to other nodes because it was overloaded.",
+			func(v *view) uint64 { return v.rooms.Rebalanced }),
+		gauge("rooms_excess_units", "Units of load that this node wants to move to other nodes because it is overloaded, 0 if it is not.",
+			func(v *view) float64 { return float64(v.rooms.Excess) }),
 		counter("rooms_relays_total", "Requests for additional nodes for a room that is too large for one node.",
 			func(v *view) uint64 { return v.rooms.Relays }),
 		gauge("store_up", "1 if the store of pins has responded recently and its circuit breaker lets calls pass, 0 otherwise.", func(v *view) float64 {

@@ -69,6 +69,7 @@ var house = []struct {
 		[]string{"lease", "placement", "cluster", "cluster/affinity/internal/liveness", "cluster/affinity/pinstore"},
 		"where a room fits follows from snapshots, and from what was placed before",
 	},
+	{"cluster/affinity/internal/rebalance", nil, "which room moves follows from numbers"},
 	{
 		"cluster/affinity/internal/pincache",
 		[]string{"lease", "cluster/affinity/pinstore"},

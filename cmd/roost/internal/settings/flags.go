@@ -245,6 +245,11 @@ func (a *Agent) advanced() []Setting {
 			Usage: "while Redis does not answer, refuse new rooms instead of placing them above --hard-ceiling",
 		},
 		{
+			Name: "rebalance", Arg: "PERCENT", Set: Number(&a.Rooms.Rebalance, 0, maxCeiling),
+			Usage: "above this share of --capacity, move rooms to nodes with headroom until the load is not above --soft-ceiling. " +
+				"Each move interrupts a call. 90 is a good value (default 0: never)",
+		},
+		{
 			Name: "require-key", Arg: "bool", Set: Bool(&a.requireKey),
 			Usage: "do not start without --key-file: without a key, whoever reaches --bind can join",
 		},
