@@ -48,6 +48,7 @@ var inJSON = map[string]string{
 	"roost room release": "room release r",
 	"roost version":      "version",
 	"roost sim":          "sim --nodes 3 --for 1s",
+	"roost sim rooms":    "sim rooms --trace testdata/day.csv --capacity 100",
 }
 
 // notInJSON are the others, and why.
@@ -64,7 +65,8 @@ var notInJSON = map[string]string{
 func TestJSON(t *testing.T) {
 	root := new(program).root()
 	room, _, _ := root.Find([]string{"room"})
-	for _, cmd := range slices.Concat(root.Commands(), room.Commands()) {
+	simulate, _, _ := root.Find([]string{"sim"})
+	for _, cmd := range slices.Concat(root.Commands(), room.Commands(), simulate.Commands()) {
 		path := cmd.CommandPath()
 		_, exempt := notInJSON[path]
 		if _, ok := inJSON[path]; ok == exempt {

@@ -36,7 +36,7 @@ type simulation struct {
 func (p *program) simCommand() *cobra.Command {
 	o, out := new(simulation), new(session.Options)
 	all := append(o.settings(), out.Output("json prints one object; an agreement that was not reached is null"))
-	return p.withSession(&cobra.Command{
+	cmd := p.withSession(&cobra.Command{
 		Use:   "sim [flags]",
 		Short: "Size a cluster before you build it",
 		Long: `Size a cluster before you build it: run the part of an agent that decides, for any number of
@@ -58,6 +58,8 @@ agreed. The same flags and seed print the same. It leaves out CPU and memberlist
 		}
 		return o.print(s, m)
 	})
+	cmd.AddCommand(p.simRoomsCommand())
+	return cmd
 }
 
 func (o *simulation) settings() []settings.Setting {

@@ -91,6 +91,11 @@ var house = []struct {
 		"cluster/affinity/pinstore", "events/latest", "internal/logqueue", "internal/roomname",
 	}, "pins follow the agent's snapshots, and work with any store"},
 	{
+		"cluster/affinity/roomsim",
+		[]string{"lease", "placement", "cluster", "cluster/affinity", "cluster/affinity/internal/..."},
+		"it runs the code that chooses nodes, and neither agents nor a store",
+	},
+	{
 		"cluster/affinity/evacuate",
 		[]string{"lease", "cluster", "cluster/affinity", "cluster/affinity/pinstore"},
 		"it asks the resolver as any program does",

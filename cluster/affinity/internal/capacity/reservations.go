@@ -19,6 +19,9 @@ type Reservations struct {
 	Settle time.Duration // minimum lifetime of a reservation
 	Keep   time.Duration // lifetime of a reservation on a node that reports no load
 
+	// Now is the clock. Default time.Now.
+	Now func() time.Time
+
 	mu    sync.Mutex
 	nodes map[lease.NodeID]*reserved
 }
@@ -51,7 +54,7 @@ func (r *Reservations) Place(s *cluster.Snapshot, q Request, multiple int64) (Ch
 	if ReportsNoLoad(to.Member) {
 		multiple = 1
 	}
-	return to, r.add(to.Member.ID, Times(q.Cost, multiple), time.Now()), nil
+	return to, r.add(to.Member.ID, Times(q.Cost, multiple), r.now()), nil
 }
 
 // PlaceOn reserves the room's cost on the given node. PlaceOn returns false if the room would exceed the
@@ -63,7 +66,7 @@ func (r *Reservations) PlaceOn(m *cluster.Member, q Request) (Reservation, bool)
 	if m.Capacity > 0 && !c.belowHard(q, r.Limits) {
 		return Reservation{}, false
 	}
-	return r.add(m.ID, q.Cost, time.Now()), true
+	return r.add(m.ID, q.Cost, r.now()), true
 }
 
 // Headroom returns the greatest headroom of a member that takes rooms of an overloaded node. A room that costs
@@ -135,7 +138,7 @@ func (r *Reservations) Expire(s *cluster.Snapshot, now time.Time) (unseen map[le
 			last = r.Keep
 			n.merge(now.Add(-r.Settle), r.Keep/64)
 		case m != nil:
-			reported = now.Add(-m.Age())
+			reported = m.Renewed
 		}
 		i := 0
 		var freed total
@@ -180,7 +183,14 @@ func (n *reserved) merge(before time.Time, span time.Duration) {
 func (r *Reservations) Raise(id lease.NodeID, units int64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.add(id, units-r.sum(id), time.Now())
+	r.add(id, units-r.sum(id), r.now())
+}
+
+func (r *Reservations) now() time.Time {
+	if r.Now != nil {
+		return r.Now()
+	}
+	return time.Now()
 }
 
 // add reserves units on a node. The caller must hold mu.
