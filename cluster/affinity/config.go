@@ -58,7 +58,8 @@ type Config struct {
 	// HardCeiling is the percentage of a node's capacity above which the node gets no new rooms. If every
 	// node would exceed it, Resolve fails with ErrNoCapacity. For a new room, the ceiling includes the rooms
 	// that all instances have placed. For a room that fails over or is moved, it only includes the load that
-	// the deciding node knows. Rooms that grow are not limited. Default 0: no limit.
+	// the deciding node knows. Rooms that grow are only limited with LimitGrowth. Default 0: no
+	// limit.
 	HardCeiling int
 
 	// StrictCeiling makes the first join of a room fail with ErrStore while the store does not answer,
@@ -66,6 +67,12 @@ type Config struct {
 	// over. Without StrictCeiling, a first join is Degraded, and any number of new rooms may be placed on a
 	// node. StrictCeiling requires a HardCeiling. Default false.
 	StrictCeiling bool
+
+	// LimitGrowth applies HardCeiling to rooms that grow, too. A participant whose join would bring this node
+	// above its hard ceiling gets an [OutgrownError] from Host or Serve, which names a node for a relay. Joins
+	// that do not raise the cost of a room always succeed, and so do Touch and Restate. LimitGrowth needs a
+	// HardCeiling. Default false: hosted rooms grow without a limit.
+	LimitGrowth bool
 
 	// Rebalance is the percentage of this node's capacity above which the node moves rooms away, one after the
 	// other, until its load is not above SoftCeiling. A room goes to the least loaded node that stays below its
@@ -147,6 +154,7 @@ func (c Config) Validate() error {
 	check(c.Rebalance == 0 || c.Rebalance > c.SoftCeiling,
 		"Rebalance (%d %%) must be above SoftCeiling (%d %%)", c.Rebalance, c.SoftCeiling)
 	check(!c.StrictCeiling || c.HardCeiling > 0, "StrictCeiling needs a HardCeiling above 0")
+	check(!c.LimitGrowth || c.HardCeiling > 0, "LimitGrowth needs a HardCeiling above 0")
 	check(c.Settle > 0, "Settle is %v; it must not be negative", c.Settle)
 	check(c.MaxKnown > 0, "MaxKnown is %d; it must not be negative", c.MaxKnown)
 	return errors.Join(problems...)

@@ -79,6 +79,8 @@ func (u *use) touch(change func(capacity.Need) capacity.Need) {
 // take it. The Hosting can be missing because the room was only resolved, or because its last Hosting ended
 // without a Release.
 //
+// With Config.LimitGrowth, Host fails with an *OutgrownError if the room would outgrow this node.
+//
 // Host fails with a *NotOwnerError if the room lives on another node, with ErrFenced if this node's own lease
 // has expired, and with the errors of Resolve. Host fails with ErrChanged if another caller has hosted and
 // released the room in the meantime and less than half of the budget is left.
@@ -109,7 +111,9 @@ func (r *Resolver) host(ctx context.Context, room string, d Demand) (_ *Hosting,
 	r.checkFence() // the lease may have expired and been renewed during a pause of the process
 	r.counts.requests.Add(1)
 	if h := r.hosts.get(room); h != nil {
-		h.join(needOf(d))
+		if err := r.join(h, needOf(d)); err != nil {
+			return nil, a, err
+		}
 		a = Assignment{Room: room, Partition: h.partition, Incarnation: h.self, Source: Cached, Reason: "hosted here"}
 		return h, a, nil
 	}
@@ -175,8 +179,11 @@ func (r *Resolver) open(a settled, n capacity.Need) (*Hosting, error) {
 	case opened == h:
 		// The pin may have changed after the answer but before this node handled notifications for the room.
 		r.work.rooms.add(h.room)
+		if r.cfg.LimitGrowth {
+			r.growth.opened(r.cost(n))
+		}
 	case opened != nil: // another caller was faster
-		opened.join(n)
+		err = r.join(opened, n)
 	}
 	return opened, err
 }
@@ -215,6 +222,15 @@ func (h *Hosting) Restate(d Demand) error {
 		n.Rules = rules
 		return n
 	})
+	return nil
+}
+
+// join lets a participant join a hosted room, unless the room would outgrow this node.
+func (r *Resolver) join(h *Hosting, n capacity.Need) error {
+	if err := r.grow(h, func(need capacity.Need) capacity.Need { return need.Joined(n) }); err != nil {
+		return err
+	}
+	h.join(n)
 	return nil
 }
 

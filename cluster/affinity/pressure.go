@@ -86,6 +86,7 @@ func (k *keeper) measure(s *cluster.Snapshot) {
 				"so it gets rooms only as owner, and counts the rooms placed from each node alone: report its load, or set ReportLoad (--report-load)")
 		}
 	}
+	since := time.Now()
 	_, units := k.loads()
 	load := max(0, s.Self.Load)
 	if k.cfg.ReportLoad {
@@ -96,6 +97,7 @@ func (k *keeper) measure(s *cluster.Snapshot) {
 		}
 	}
 	k.load = load
+	k.limitGrowth(s, since)
 	p := Pressure{Node: s.Self.ID, Load: load, Ceiling: k.reserved.Limits.SoftOf(s.Self), Capacity: s.Self.Capacity}
 	if p.Over = p.Capacity > 0 && load > p.Ceiling; p.Over {
 		rooms, _ := k.Hosted()

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"sync"
 	"sync/atomic"
@@ -40,6 +41,7 @@ type Resolver struct {
 	silence  liveness.Silence
 	met      met
 	hosts    hostTable
+	growth   growth
 	shared   struct { // shared by concurrent callers
 		resolve, host flights // separate flights, because Host must not use a cached pin
 		again         flights // second attempts of Host, which have less time
@@ -152,6 +154,7 @@ func newResolver(agent agent, ttl time.Duration, store pinstore.Store, cfg Confi
 	r.store.Client = storeclient.New(store, cfg.Budget, cfg.Log, unasked)
 	r.store.agreement = agreement.Agreement{Store: store, Log: cfg.Log, TTL: ttl, Explain: explainCost}
 	r.hosts.cache = r.cache
+	r.growth.limit = math.MaxInt64 // until the keeper has measured the load
 	r.hosts.fences.Store(agent.Snapshot().Stats.Fences)
 	return r
 }
@@ -244,6 +247,7 @@ type Stats struct {
 	Requests    uint64 `json:"requests"`     // calls of Host
 	Misrouted   uint64 `json:"misrouted"`    // calls of Host for a room that lives elsewhere
 	Relays      uint64 `json:"relays"`       // calls of Relays
+	Outgrown    uint64 `json:"outgrown"`     // joins that Config.LimitGrowth refused
 	Rebalanced  uint64 `json:"rebalanced"`   // rooms that this node moved away because it was overloaded: see Config.Rebalance
 
 	StoreCalls   uint64        `json:"store_calls"` // calls of the store that a caller waited for, and the sum of their times
@@ -336,6 +340,7 @@ type counters struct {
 	misrouted    atomic.Uint64
 	relays       atomic.Uint64
 	rebalanced   atomic.Uint64
+	outgrown     atomic.Uint64
 	excess       atomic.Int64
 	asked        latency.Histogram
 	failovers    atomic.Uint64
@@ -352,7 +357,7 @@ func (r *Resolver) Stats() Stats {
 		Cached: c.sources[Cached].Load(), Pinned: c.sources[Pinned].Load(), Hash: c.sources[Hash].Load(),
 		Override: c.sources[Override].Load(), Degraded: c.sources[Degraded].Load(), Unplaced: c.unplaced.Load(),
 		FailedOver: c.failedOver.Load(), Conflicts: c.conflicts.Load(), Repinned: c.repinned.Load(),
-		Requests: c.requests.Load(), Misrouted: c.misrouted.Load(), Relays: c.relays.Load(), Rebalanced: c.rebalanced.Load(), Excess: c.excess.Load(),
+		Requests: c.requests.Load(), Misrouted: c.misrouted.Load(), Relays: c.relays.Load(), Rebalanced: c.rebalanced.Load(), Excess: c.excess.Load(), Outgrown: c.outgrown.Load(),
 		Failovers: c.failovers.Load(), FailoverTime: time.Duration(c.failoverTime.Load()),
 		Hosted: r.hosts.count(), Known: r.cache.Size(), Evacuation: c.evacuation.Load(),
 		CutOff: r.liveness.CutOff(), Silent: r.silence.Named(),

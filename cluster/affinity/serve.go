@@ -50,6 +50,9 @@ func (r *Resolver) Serve(ctx context.Context, room string, d Demand, f func(cont
 func (r *Resolver) enter(ctx context.Context, room string, d Demand) (*Hosting, error) {
 	for {
 		h, err := r.Host(ctx, room, d)
+		if err == nil {
+			err = r.grow(h, h.withOneMore)
+		}
 		if err != nil || h.arrive() {
 			return h, err
 		}
@@ -57,6 +60,16 @@ func (r *Resolver) enter(ctx context.Context, room string, d Demand) (*Hosting, 
 			return nil, err
 		}
 	}
+}
+
+// withOneMore returns the need of the room once another participant has arrived.
+func (h *Hosting) withOneMore(n capacity.Need) capacity.Need {
+	h.r.hosts.mu.Lock()
+	defer h.r.hosts.mu.Unlock()
+	if served := h.served + 1; served > n.Size() {
+		return n.Counted(served)
+	}
+	return n
 }
 
 // arrive counts a participant. arrive returns false if the hosting has ended.

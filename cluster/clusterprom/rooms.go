@@ -60,6 +60,8 @@ func roomFamilies() []family {
 			"Live nodes that have sent no heartbeats to the store of this node for longer than the TTL of a lease. They get no new rooms.",
 			func(v *view) float64 { return float64(len(v.rooms.Silent)) }),
 		counter("rooms_unplaced_total", "First joins refused because StrictCeiling is set and the store did not respond.", func(v *view) uint64 { return v.rooms.Unplaced }),
+		counter("rooms_outgrown_total", "Joins refused because the room has outgrown this node and LimitGrowth is set.",
+			func(v *view) uint64 { return v.rooms.Outgrown }),
 		counter("rooms_rebalanced_total", "Rooms that this node moved to other nodes because it was overloaded.",
 			func(v *view) uint64 { return v.rooms.Rebalanced }),
 		gauge("rooms_excess_units", "Units of load that this node wants to move to other nodes because it is overloaded, 0 if it is not.",

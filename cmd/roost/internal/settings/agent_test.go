@@ -218,6 +218,7 @@ func TestEverySettingHasEverySource(t *testing.T) {
 		"soft-ceiling":         "70",
 		"hard-ceiling":         "90",
 		"rebalance":            "85",
+		"limit-growth":         "true",
 		"strict-ceiling":       "true",
 		"report-load":          "true",
 	}
@@ -255,7 +256,7 @@ func everySource(t *testing.T, values, files map[string]string, without ...strin
 	if of != wantOf {
 		t.Errorf("without %s: %s, want %s", without, of, wantOf)
 	}
-	want := affinity.Config{Budget: 300 * time.Millisecond, PinTTL: 9 * time.Minute, SoftCeiling: 70, HardCeiling: 90, Rebalance: 85, StrictCeiling: true, ReportLoad: true}
+	want := affinity.Config{Budget: 300 * time.Millisecond, PinTTL: 9 * time.Minute, SoftCeiling: 70, HardCeiling: 90, Rebalance: 85, LimitGrowth: true, StrictCeiling: true, ReportLoad: true}
 	store := map[string]string{"redis": "redis://:hunter3@r:1/0", "redis-file": "redis://:hunter2@r:1/0"}[without[0]]
 	if diff := cmp.Diff(want, flags.Rooms); diff != "" || flags.Store != store {
 		t.Errorf("of Redis %q: %s", flags.Store, diff)

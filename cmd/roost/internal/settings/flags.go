@@ -245,6 +245,10 @@ func (a *Agent) advanced() []Setting {
 			Usage: "while Redis does not answer, refuse new rooms instead of placing them above --hard-ceiling",
 		},
 		{
+			Name: "limit-growth", Arg: "bool", Set: Bool(&a.Rooms.LimitGrowth),
+			Usage: "refuse participants whose room would bring this node above --hard-ceiling; the error names a node for a relay",
+		},
+		{
 			Name: "rebalance", Arg: "PERCENT", Set: Number(&a.Rooms.Rebalance, 0, maxCeiling),
 			Usage: "above this share of --capacity, move rooms to nodes with headroom until the load is not above --soft-ceiling. " +
 				"Each move interrupts a call. 90 is a good value (default 0: never)",

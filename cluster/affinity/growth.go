@@ -1,0 +1,136 @@
+package affinity
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/roost-cluster/roost/cluster"
+	"github.com/roost-cluster/roost/cluster/affinity/internal/capacity"
+	"github.com/roost-cluster/roost/lease"
+)
+
+// OutgrownError reports that a participant cannot join a room, because the room's node would exceed its hard
+// ceiling: see Config.LimitGrowth. Refuse the participant, or let a relay serve them. OutgrownError matches
+// ErrNoCapacity with errors.Is.
+type OutgrownError struct {
+	Room string
+	Node lease.NodeID
+
+	// Relay is the best other node with headroom for the units that the participant would add. The order of
+	// nodes is that of Resolver.Relays, so all participants get the same relay while it has headroom. Relay is
+	// nil if no node has headroom.
+	Relay *cluster.Member
+}
+
+// Error returns the room, its node and the relay.
+func (e *OutgrownError) Error() string {
+	relay := "no other node has headroom for a relay"
+	if e.Relay != nil {
+		relay = fmt.Sprintf("%s can relay it", e.Relay.ID)
+	}
+	return fmt.Sprintf("affinity: room %q has outgrown its node %s; %s", e.Room, e.Node, relay)
+}
+
+// Is makes e an ErrNoCapacity.
+func (e *OutgrownError) Is(target error) bool { return target == ErrNoCapacity }
+
+// growth limits how far the rooms of this node grow. The keeper measures the load only with each heartbeat, so
+// growth counts what the rooms have grown since then.
+type growth struct {
+	mu    sync.Mutex
+	limit int64 // units
+	load  int64 // as last measured
+	grown []grown
+}
+
+type grown struct {
+	units int64
+	at    time.Time
+}
+
+// admit reports whether the rooms may grow by a number of units, and counts them.
+func (g *growth) admit(units int64) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	total := capacity.Plus(g.load, units)
+	for _, c := range g.grown {
+		total = capacity.Plus(total, c.units)
+	}
+	if total > g.limit {
+		return false
+	}
+	g.count(units)
+	return true
+}
+
+// opened counts a room that has been placed here, even if it exceeds the limit.
+func (g *growth) opened(units int64) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.count(units)
+}
+
+// count adds units. The units of a tenth of a second become one entry, so there are few. The caller must hold mu.
+func (g *growth) count(units int64) {
+	const step = 100 * time.Millisecond
+	at := time.Now().Truncate(step).Add(step)
+	if n := len(g.grown); n > 0 && g.grown[n-1].at.Equal(at) {
+		g.grown[n-1].units = capacity.Plus(g.grown[n-1].units, units)
+		return
+	}
+	g.grown = append(g.grown, grown{units, at})
+}
+
+// measured sets the load, which includes what has grown before a time.
+func (g *growth) measured(load, limit int64, before time.Time) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.load, g.limit = load, limit
+	g.grown = slices.DeleteFunc(g.grown, func(c grown) bool { return c.at.Before(before) })
+}
+
+// limitGrowth makes the load that was measured since a time known to growth.
+func (k *keeper) limitGrowth(s *cluster.Snapshot, since time.Time) {
+	if !k.cfg.LimitGrowth {
+		return
+	}
+	limit := int64(math.MaxInt64)
+	if s.Self.Capacity > 0 {
+		limit = k.reserved.Limits.HardOf(s.Self)
+	}
+	if !k.cfg.ReportLoad {
+		since = since.Add(-k.cfg.Settle)
+	}
+	k.growth.measured(k.load, limit, since)
+}
+
+// grow returns an OutgrownError if a hosted room must not grow to what change makes of its need.
+func (r *Resolver) grow(h *Hosting, change func(capacity.Need) capacity.Need) error {
+	if !r.cfg.LimitGrowth {
+		return nil
+	}
+	need := h.needed()
+	units := r.cost(change(need)) - r.cost(need)
+	if units <= 0 || r.growth.admit(units) {
+		return nil
+	}
+	r.counts.outgrown.Add(1)
+	s := r.agent.Snapshot()
+	return &OutgrownError{Room: h.room, Node: s.Self.ID, Relay: r.relayOf(s, h, units)}
+}
+
+// relayOf returns the best other node with headroom for what a room does not get on its own node, or nil.
+func (r *Resolver) relayOf(s *cluster.Snapshot, h *Hosting, units int64) *cluster.Member {
+	q := r.request(s, h.room, capacity.Need{Units: units, Rules: h.needed().Rules})
+	_, candidates, _ := r.reserved.Explain(s, q.Request, s.Self.ID)
+	for i := range candidates {
+		c := &candidates[i]
+		if !c.Taken && c.Preference > 0 && capacity.TakesRooms(c.Member) && c.HasRoom(q.Cost) {
+			return c.Member
+		}
+	}
+	return nil
+}
