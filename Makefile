@@ -74,10 +74,10 @@ race: ## the tests of the root module under the race detector
 	$(STEP) 'shared tables under the race detector' go test -race -run '$(SHARED)' ./placement
 
 # Without the race detector: the servers behind the pages are under it in their own packages, and its build of Helm takes minutes.
-UNRACED := ./browser ./compose ./helm
+UNRACED := ./browser ./compose ./helm ./recipes
 
-e2e: ## the system tests: in a browser and in a terminal, of the files in deploy/, and of agents in network namespaces
-	$(STEP) 'tests in a browser, in a terminal, and of deploy/' sh -c 'cd internal/e2e && go test -timeout 30m $(UNRACED)'
+e2e: ## the system tests: in a browser and in a terminal, of the files in deploy/, of other servers, and of agents in network namespaces
+	$(STEP) 'tests in a browser, in a terminal, of deploy/, and of other servers' sh -c 'cd internal/e2e && go test -timeout 30m $(UNRACED)'
 	$(STEP) 'networks under the race detector' sh -c 'cd internal/e2e && PURE="$(UNRACED)" ../../scripts/race.sh'
 
 modules: ## the tests of the other modules under the race detector
