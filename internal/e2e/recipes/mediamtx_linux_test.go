@@ -104,6 +104,7 @@ func mediaMTX(t *testing.T, exe string, n *node) *exec.Cmd {
 	}
 	cmd := exec.Command(exe, file)
 	cmd.Env = append(agentproc.Environ(), "AGENT=http://"+n.Base)
+	cmd.WaitDelay = time.Second // touch.sh outlives a crash for a while
 	return cmd
 }
 

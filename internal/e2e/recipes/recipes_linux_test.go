@@ -15,6 +15,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/roost-cluster/roost/internal/agentproc"
@@ -97,6 +98,7 @@ func crash(t *testing.T, nodes map[string]*node, id string) {
 	t.Helper()
 	n := nodes[id]
 	delete(nodes, id)
+	n.Signal(syscall.SIGKILL) // both at once: Kill waits
 	if err := errors.Join(n.server.Kill(), n.Kill()); err != nil {
 		t.Fatal(err)
 	}
