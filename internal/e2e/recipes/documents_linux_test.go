@@ -77,7 +77,7 @@ func TestDocuments(t *testing.T) {
 
 	killed := time.Now()
 	crash(t, nodes, owner(t, nodes, "minutes"))
-	t.Logf("crash of the node: an edit that was made %v after the last one arrives", meet(killed).Round(time.Millisecond))
+	t.Logf("crash of the node: the editors meet after %v", meet(killed).Round(time.Millisecond))
 
 	before := strings.Count(editors.Log.String(), "closed 1012")
 	drained := owner(t, nodes, "minutes")
@@ -96,7 +96,7 @@ func TestDocuments(t *testing.T) {
 	if err := proxies[0].Kill(); err != nil {
 		t.Fatal(err)
 	}
-	t.Logf("crash of a proxy: %v", meet(killed).Round(time.Millisecond))
+	t.Logf("crash of a proxy: the editors meet after %v", meet(killed).Round(time.Millisecond))
 }
 
 // seen returns nil if the last edit that has arrived was made after a time.
