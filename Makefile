@@ -25,7 +25,7 @@ SHARED := TestRankIsShared|TestBuiltinsConform//Concurrent
 export GOFLAGS += -trimpath -ldflags=-w -vet=off
 
 .DEFAULT_GOAL := help
-.PHONY: help check test tests build release demo bench fmt deps lint vet short race e2e modules newest update long cpus fuzz bench-once routing-clients handoff scale compare idle chaos models outages redis-versions floods networks soak vuln clean
+.PHONY: help check test tests build release demo bench fmt deps lint vet short race e2e modules newest update long cpus fuzz bench-once routing-clients handoff scale compare idle chaos models outages redis-versions mediamtx floods networks soak vuln clean
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -74,10 +74,10 @@ race: ## the tests of the root module under the race detector
 	$(STEP) 'shared tables under the race detector' go test -race -run '$(SHARED)' ./placement
 
 # Without the race detector: the servers behind the pages are under it in their own packages, and its build of Helm takes minutes.
-UNRACED := ./browser ./compose ./helm
+UNRACED := ./browser ./compose ./helm ./recipes
 
-e2e: ## the system tests: in a browser and in a terminal, of the files in deploy/, and of agents in network namespaces
-	$(STEP) 'tests in a browser, in a terminal, and of deploy/' sh -c 'cd internal/e2e && go test -timeout 30m $(UNRACED)'
+e2e: ## the system tests: in a browser and in a terminal, of the files in deploy/, of other servers, and of agents in network namespaces
+	$(STEP) 'tests in a browser, in a terminal, of deploy/, and of other servers' sh -c 'cd internal/e2e && go test -timeout 30m $(UNRACED)'
 	$(STEP) 'networks under the race detector' sh -c 'cd internal/e2e && PURE="$(UNRACED)" ../../scripts/race.sh'
 
 modules: ## the tests of the other modules under the race detector
@@ -133,6 +133,9 @@ outages: ## rooms while Redis loses data or is away, as a table, with 100,000 ro
 
 redis-versions: ## the tests of the store on another server: REDIS_SERVER=path of a redis-server or valkey-server
 	$(STEP) 'the store on $(REDIS_SERVER)' sh -c 'REDIS_SERVER="$$(command -v "$(REDIS_SERVER)")" && export REDIS_SERVER && "$$REDIS_SERVER" --version && go test -count=1 -timeout 20m ./internal/redistest ./cluster/affinity/redisstore'
+
+mediamtx: ## the recipe for MediaMTX, on a released program: MEDIAMTX=path
+	$(STEP) 'MediaMTX behind the proxy' sh -c 'MEDIAMTX="$$(command -v "$(MEDIAMTX)")" && export MEDIAMTX && cd internal/e2e && go test -count=1 -v -run TestMediaMTX ./recipes'
 
 floods: ## unauthenticated peers and holders of the key at the gossip port of real agents, as tables; takes fifteen minutes
 	$(FLOODS)

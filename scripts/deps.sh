@@ -12,7 +12,7 @@ scripts/skipped.sh
 # runs the placement vectors as on an ARM machine. A test runs the commands of the pages,
 # which need curl and jq. npm brings axe-core to a test of the dashboard. ip and nft make
 # networks with faults, as root. A package with ! would start a service, so only its programs
-# are installed: prometheus, and promtool with it.
+# are installed: prometheus, with promtool, and caddy.
 table='
 gcc  gcc libc6-dev
 redis-check-rdb  redis-tools
@@ -26,6 +26,7 @@ systemd-analyze  systemd
 ip  iproute2
 nft  nftables
 prometheus  !prometheus
+caddy  !caddy
 '
 
 missing=()

@@ -78,6 +78,10 @@ func (o *proxyOptions) settings() []settings.Setting {
 		{Name: "token-file", Arg: "FILE", Set: o.readToken, Usage: "bearer token, if the agents require one for reads, or for --rooms"},
 		{Name: "insecure", Arg: "bool", Set: settings.Bool(&o.insecure), Usage: "send the token over plain http to another machine"},
 		{
+			Name: "close-moved", Arg: "bool", Set: settings.Bool(&o.CloseMoved),
+			Usage: "close a WebSocket with status 1012 when its key has moved to another server, so that its client reconnects",
+		},
+		{
 			Name: "redirect", Arg: "bool", Set: settings.Bool(&o.Redirect),
 			Usage: "answer 307 with the address of the owner: clients must reach the servers",
 		},

@@ -15,6 +15,9 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
+
+	"golang.org/x/net/websocket"
 
 	"github.com/roost-cluster/roost/cluster/affinity"
 	"github.com/roost-cluster/roost/cluster/clusterhttp"
@@ -365,12 +368,38 @@ func TestOtherClusterOnRedis(t *testing.T) {
 	x.Logs("settings agree between nodes again")
 }
 
-// TestProxyRooms: a proxy sends requests where rooms are pinned, follows a room that moves, and goes on while no agent
-// answers. Without --rooms it goes by the table.
+// webSocket opens a WebSocket to a room through a proxy. The server sends its name first.
+func webSocket(t *testing.T, proxy, room, server string) *websocket.Conn {
+	t.Helper()
+	conn, err := websocket.Dial("ws://"+proxy+"/rooms/"+room, "", "http://localhost")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close() })
+	_ = conn.SetDeadline(time.Now().Add(agenttest.Timeout))
+	name := make([]byte, 1)
+	if _, err := io.ReadFull(conn, name); err != nil || server != "" && string(name) != server {
+		t.Fatalf("%s is at %q, want %q; %v", room, name, server, err)
+	}
+	return conn
+}
+
+// TestProxyRooms: a proxy sends requests where rooms are pinned, follows a room that moves, closes the WebSockets of that
+// room only, and goes on while no agent answers. Without --rooms it goes by the table.
 func TestProxyRooms(t *testing.T) {
 	t.Parallel()
 	app := func(name string) string {
-		srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = fmt.Fprint(w, name) }))
+		greet := websocket.Handler(func(conn *websocket.Conn) {
+			_, _ = conn.Write([]byte(name))
+			_, _ = io.Copy(conn, conn)
+		})
+		srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if r.Header.Get("Upgrade") != "" {
+				greet.ServeHTTP(w, r)
+				return
+			}
+			_, _ = fmt.Fprint(w, name)
+		}))
 		t.Cleanup(srv.Close)
 		return strings.TrimPrefix(srv.URL, "http://")
 	}
@@ -395,7 +424,7 @@ func TestProxyRooms(t *testing.T) {
 		})
 		return addr
 	}
-	pins, table := proxy("--rooms"), proxy()
+	pins, table := proxy("--rooms", "--close-moved"), proxy()
 	answers := func(proxy, room, want string) {
 		t.Helper()
 		eventually(t, func() error {
@@ -430,9 +459,14 @@ func TestProxyRooms(t *testing.T) {
 	}
 	answers(pins, "standup", owner)
 	answers(pins, "new", func() string { at := pinRoom(t, b, "new", 2); return string(at.Node.ID) }())
+	closes, keeps := webSocket(t, pins, "standup", owner), webSocket(t, pins, "new", "")
 	if _, err := b.MoveRoom(t.Context(), "standup", other); err != nil {
 		t.Fatal(err)
 	}
+	if _, err := closes.Read(make([]byte, 1)); !errors.Is(err, io.EOF) { // a close frame
+		t.Errorf("the WebSocket of a room that has moved: %v", err)
+	}
+	_ = webSocket(t, pins, "standup", other)
 	answers(pins, "standup", other)
 	hosted := func() (n int) {
 		for _, p := range []*proc{a, b} {
@@ -464,6 +498,15 @@ func TestProxyRooms(t *testing.T) {
 	defer func() { _ = resp.Body.Close() }()
 	if resp.StatusCode != http.StatusServiceUnavailable || resp.Header.Get("Retry-After") == "" {
 		t.Errorf("a room that the proxy does not know, without an agent: %s", resp.Status)
+	}
+
+	for range 2 {
+		if _, err := keeps.Write([]byte("x")); err != nil {
+			t.Error(err)
+		}
+		if _, err := keeps.Read(make([]byte, 1)); err != nil {
+			t.Errorf("the WebSocket of a room that has not moved: %v", err)
+		}
 	}
 
 	// New agents without a store guess by the hash. The proxy knows where the room is, until that node has gone.

@@ -50,7 +50,8 @@
 // carry out the request, after the next owner has carried out newer requests. Protect such writes with a
 // fencing token.
 //
-// Event streams and WebSockets send their headers at once, and do not end when their key moves. Over HTTP/1,
+// Event streams and WebSockets send their headers at once, and do not end when their key moves, except that
+// Config.CloseMoved closes WebSockets. Over HTTP/1,
 // a stream from a vanished host ends when TCP keep-alive fails, after about 2.5 minutes. A stream from a
 // paused process never ends, so clients should expect heartbeats. Over HTTP/2, the proxy closes a connection
 // that does not answer a ping, with all its streams, after 6 s.

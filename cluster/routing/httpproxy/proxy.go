@@ -65,6 +65,11 @@ type Config struct {
 	// negative: none.
 	ReplayBytes int64
 
+	// CloseMoved makes the proxy close a WebSocket with status 1012 (Service Restart) within about two seconds
+	// after its key has moved to another server. Clients that reconnect then reach that server. The proxy calls
+	// Place once a second for each WebSocket.
+	CloseMoved bool
+
 	// Hops is how often all proxies together may forward a request before a server responds with 421. Default
 	// 3.
 	Hops int
@@ -166,6 +171,8 @@ type route struct {
 	key   string
 	addr  string // address of the owner when the request arrived
 	first bool   // no proxy has forwarded the request before
+
+	socket *webSocket // nil unless CloseMoved applies to the request
 }
 
 type routeKey struct{}
@@ -190,8 +197,11 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		http.Error(w,
 			fmt.Sprintf("the request was sent on %d times: the servers disagree about the owner of its key; try again", hopsOf(r)),
 			http.StatusMisdirectedRequest)
+	case p.cfg.CloseMoved && upgrades(r):
+		p.webSocket(w, r, route{key: key, addr: addr, first: hopsOf(r) == 0})
 	default:
-		p.proxy.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), routeKey{}, route{key, addr, hopsOf(r) == 0})))
+		way := route{key: key, addr: addr, first: hopsOf(r) == 0}
+		p.proxy.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), routeKey{}, way)))
 	}
 }
 

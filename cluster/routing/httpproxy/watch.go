@@ -21,12 +21,13 @@ const (
 
 var errMoved = errors.New("the key has another owner by now, and this server has not answered")
 
-// watch cancels an attempt without a response when the key has had another owner for moveGrace. TCP needs
-// minutes to notice that a host has vanished, and never notices that a process is paused.
+// watch cancels an attempt without a response, or closes a WebSocket, when the key has had another owner for
+// moveGrace. TCP needs minutes to notice that a host has vanished, and never notices that a process is paused.
 type watch struct {
 	router *router
 	way    route
-	cancel context.CancelFunc
+	every  time.Duration
+	cancel context.CancelFunc // called in the goroutine of the timer
 
 	mu      sync.Mutex
 	timer   *time.Timer
@@ -38,12 +39,18 @@ type watch struct {
 
 // watch returns the context of an attempt, and watches the attempt until end is called.
 func (t *router) watch(ctx context.Context, way route) (context.Context, *watch) {
-	w := &watch{router: t, way: way}
+	w := &watch{router: t, way: way, every: lookEvery}
 	ctx, w.cancel = context.WithCancel(ctx) // if end does not cancel it, the end of the request does
+	w.start()
+	return ctx, w
+}
+
+func (w *watch) start() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.timer = time.AfterFunc(lookEvery, w.look)
-	return ctx, w
+	if !w.ended {
+		w.timer = time.AfterFunc(w.every, w.look)
+	}
 }
 
 // look runs in the goroutine of the timer, so that a response does not have to wait for a slow Place.
@@ -73,7 +80,7 @@ func (w *watch) look() {
 		w.cancel()
 		return
 	}
-	w.timer.Reset(lookEvery)
+	w.timer.Reset(w.every)
 }
 
 // elsewhere reports whether the key has another owner with a valid address.
@@ -96,7 +103,9 @@ func (w *watch) end(answered bool) (gaveUp bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.ended = true
-	w.timer.Stop()
+	if w.timer != nil {
+		w.timer.Stop()
+	}
 	if !answered {
 		w.cancel()
 	}
