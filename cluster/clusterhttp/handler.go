@@ -235,12 +235,8 @@ func (a *api) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		p.write(w)
 		return
 	}
-	if p := a.guard.admit(r); p != nil {
+	if p := a.guard.reject(w, r); p != nil {
 		a.refused.warn(a.log, "request rejected", r, p.Message)
-		if p.Code == CodeUnauthorized && reads(r) {
-			h.Add("WWW-Authenticate", `Basic realm="roost", charset="UTF-8"`) // makes a browser ask for a password
-		}
-		p.write(w)
 		return
 	}
 	// The mux would redirect an unclean path, and if the API is mounted under a prefix, the target would be
