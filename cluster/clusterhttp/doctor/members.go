@@ -84,6 +84,14 @@ func (e Examination) idle(weightless []string) (found []Check) {
 			lost = append(lost, fmt.Sprintf("%s %s %v ago", l.ID, l.Reason, ms(l.AgoMS).Round(time.Second)))
 		}
 	}
+	if e.outnumbered(len(lost)) {
+		found = append(found, Check{
+			"members", Fail, "most members are lost: " + few(lost),
+			"the few that are left carry everything; if the lost ones are only cut off, they still run and may own the same partitions",
+			lostFix(e.After.Members.Lost),
+		})
+		lost = nil
+	}
 	for _, w := range []struct {
 		nodes           []string
 		what, means, do string
@@ -133,6 +141,17 @@ func (e Examination) idle(weightless []string) (found []Check) {
 		}
 	}
 	return found
+}
+
+// outnumbered reports whether most members are lost and nobody has replaced them: of the largest cluster of the last
+// half hour, less than half is left. Losses alone would also count nodes that were killed one after the other and
+// replaced each time.
+func (e Examination) outnumbered(lost int) bool {
+	live, most := len(e.After.Members.Members), 0
+	for _, s := range e.After.History.Samples {
+		most = max(most, s.Members)
+	}
+	return lost > live && most > 2*live
 }
 
 // lostFix returns advice on what to check, which depends on why the members were lost.
