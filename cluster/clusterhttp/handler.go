@@ -118,6 +118,7 @@ type api struct {
 	sources  func() *Sources // may be nil
 	saveKeys func() error    // may be nil
 
+	since        time.Time    // when the handler was made
 	examinations examinations // examinations of /v1/doctor
 
 	evacuation evacuation
@@ -164,12 +165,13 @@ func newAPI(agent *cluster.Agent, opts Options) *api {
 		examinations: examinations{latest: make(map[time.Duration]*examination)},
 		sources:      opts.Sources,
 		saveKeys:     opts.SaveKeys,
+		since:        time.Now(),
 		keepAlive:    opts.KeepAlive,
 		bodyTime:     bodyTime,
 		sendTime:     sendTime,
 		compressors:  newCompressors(),
 	}
-	a.route(dashboard.Handler(dashboard.Info{Cluster: cfg.Cluster, Rooms: opts.Rooms != nil}))
+	a.route(dashboard.Handler(dashboard.Info{Cluster: cfg.Cluster, Rooms: opts.Rooms != nil, Metrics: opts.Metrics != nil}))
 	if opts.Metrics != nil {
 		a.mux.Handle("GET /metrics", opts.Metrics)
 	}

@@ -68,7 +68,7 @@ func listenHTTP(ctx context.Context, a settings.Agent, log *slog.Logger) (*web, 
 		w.options.Tokens = w.currentTokens
 	}
 	c := a.Cluster.WithDefaults()
-	w.page = dashboard.Handler(dashboard.Info{Cluster: c.Cluster, Rooms: a.Store != ""})
+	w.page = dashboard.Handler(dashboard.Info{Cluster: c.Cluster, Rooms: a.Store != "", Metrics: true})
 	w.options.Metrics = &scrapes{gather: promhttp.HandlerFor(w.metrics, promhttp.HandlerOpts{})}
 	w.metrics.MustRegister(w.joining, collectors.NewBuildInfoCollector(), collectors.NewGoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
