@@ -34,6 +34,7 @@ type fake struct {
 
 	mu      sync.Mutex
 	paused  bool
+	cut     string        // responses of this path end in the middle
 	joining bool          // the API responds with not_ready
 	refuses bool          // calls of /v1/doctor
 	short   map[bool]int  // those for an examination of a second, refused or not
@@ -92,8 +93,13 @@ func newFake(t *testing.T, nodes, partitions int, mangle ...string) *fake {
 	}
 	mux.HandleFunc("GET /v1/events", f.serveEvents)
 	f.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		var paused, joining bool
-		f.set(func() { paused, joining = f.paused, f.joining })
+		var paused, joining, cut bool
+		f.set(func() { paused, joining, cut = f.paused, f.joining, f.cut == r.URL.Path })
+		if cut {
+			_, _ = io.WriteString(w, `{"self":`)
+			_ = http.NewResponseController(w).Flush()
+			panic(http.ErrAbortHandler)
+		}
 		if paused {
 			panic(http.ErrAbortHandler) // the connection breaks
 		}
