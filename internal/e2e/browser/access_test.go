@@ -35,7 +35,7 @@ func TestAccess(t *testing.T) {
 	p.do(press("#lookup-answer summary"))
 	p.text("#lookup-answer .relays", "node-")
 	p.seeMap()
-	p.text("#legend", "eu-a")
+	p.text("#legend", "node-12")
 	eval[any](p, `for (const e of document.querySelectorAll("[role=tabpanel]")) e.hidden = false;
 		document.getElementById("token-box").open = true;
 		document.getElementById("stale").hidden = false;
