@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# screenshots.sh: makes docs/images/dashboard-light.png and dashboard-dark.png from a
-# real demo. It needs what the tests need; see deps.sh.
+# screenshots.sh: makes the pictures in docs/images from a real demo: the dashboard with a lost node, and the map with a
+# room, each in both themes. It needs what the tests need; see deps.sh.
 set -euo pipefail
 
 cd "$(dirname "$0")/.."
@@ -35,16 +35,33 @@ async function main() {
     });
     socket.send(JSON.stringify({ id: mine, method, params }));
   });
-  await call('Emulation.setDeviceMetricsOverride', { width: 1200, height: 900, deviceScaleFactor: 1, mobile: false });
+  await call('Emulation.setDeviceMetricsOverride', { width: 1280, height: 800, deviceScaleFactor: 1, mobile: false });
   await call('Page.navigate', { url: 'http://127.0.0.1:18400/' });
   while (!readFileSync(LOG, 'utf8').includes('until Ctrl-C')) await sleep(200);
   await sleep(15000); // what the page found while the tour was under way has faded
-  for (const value of ['light', 'dark']) {
-    await call('Emulation.setEmulatedMedia', { features: [{ name: 'prefers-color-scheme', value }] });
-    await sleep(1500);
-    const { data } = await call('Page.captureScreenshot', { format: 'png' });
-    writeFileSync(`docs/images/dashboard-${value}.png`, Buffer.from(data, 'base64'));
-  }
+  const evaluate = (expression) => call('Runtime.evaluate', { expression });
+  const save = async (name) => {
+    const quiet = `document.body.dataset.link === "live" && document.getElementById("health-sum").textContent === "1 warning"`; // of the lost node
+    while (!(await evaluate(quiet)).result.value) await sleep(200);
+    for (const value of ['light', 'dark']) {
+      await call('Emulation.setEmulatedMedia', { features: [{ name: 'prefers-color-scheme', value }] });
+      await sleep(1500);
+      const { data } = await call('Page.captureScreenshot', { format: 'png' });
+      writeFileSync(`docs/images/${name}-${value}.png`, Buffer.from(data, 'base64'));
+    }
+  };
+  await save('dashboard');
+  await evaluate(`{
+    document.getElementById("tab-map").click();
+    const kind = document.getElementById("lookup-kind");
+    kind.value = "room";
+    kind.dispatchEvent(new Event("change"));
+    document.getElementById("lookup-name").value = "all-hands";
+    document.getElementById("lookup").requestSubmit();
+    document.querySelector("#health-found details").open = false;
+    scrollTo(0, document.getElementById("views").offsetTop - 64); // below the header
+  }`);
+  await save('rooms');
   await call('Browser.close', {});
   process.exit();
 }

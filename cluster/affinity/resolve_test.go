@@ -54,6 +54,55 @@ func TestOverride(t *testing.T) {
 	})
 }
 
+// The node of a room has no headroom for it because the room is there already. After a crash, its new node hosts the
+// room only once somebody has joined again, and does not claim more before.
+func TestExplainTheNodeOfARoom(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFleet(t, pinstore.NewMemory(), affinity.Config{}, "a", "b", "c")
+		why := func(at string) string {
+			t.Helper()
+			e, err := f.rooms[at].Explain(t.Context(), "big", affinity.Demand{Size: 25})
+			if err != nil || !e.Pinned {
+				t.Fatalf("explained: %+v, %v", e, err)
+			}
+			i := slices.IndexFunc(e.Candidates, func(c affinity.Candidate) bool { return c.Taken })
+			return e.Candidates[i].Why
+		}
+		want := func(at, want string) {
+			t.Helper()
+			if got := why(at); got != want {
+				t.Errorf("%s says %q, want %q", at, got, want)
+			}
+		}
+		host := func(at string) string {
+			t.Helper()
+			f.host(at, "big", 25)
+			return string(f.resolve(at, "big", 25).Node)
+		}
+		first := host("a")
+		second := f.not(first)
+		f.Agent(first).SetLoad(1756)
+		time.Sleep(20 * time.Second) // the load includes the room, which was reserved before
+		want(first, "hosts it: 600 of its 1,756 units")
+		want(second, "hosts it: 600 of its 1,756 units")
+		f.Agent(first).SetLoad(5)
+		time.Sleep(5 * time.Second)
+		want(second, "hosts it: it costs 600 units, and the node reports 5")
+
+		f.crash(first)
+		time.Sleep(soon)
+		for _, id := range f.IDs() {
+			if id != first {
+				want(id, "pinned here, and hosted once somebody joins: it costs 600 units, and the node carries 0")
+			}
+		}
+		at := host(second)
+		f.Agent(at).SetLoad(700)
+		time.Sleep(20 * time.Second)
+		want(at, "hosts it: 600 of its 700 units")
+	})
+}
+
 // A room with a known pin takes one round trip, and two if the pin has gone unnoticed.
 func TestKnownPinIsRead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -50,10 +50,24 @@ func newGuard(o Options) *guard {
 	}
 }
 
-// Admit checks the headers of a request as a [Handler] with these options does. Admit returns nil if the
-// Handler would accept the request, and otherwise the reason for the rejection. Use Admit in a server that
-// responds before the agent exists.
-func (o Options) Admit(r *http.Request) *Problem { return newGuard(o).admit(r) }
+// Reject responds to a request that a [Handler] with these options would refuse because of its headers, and reports
+// whether it did. Use Reject in a server that responds before the agent exists.
+func (o Options) Reject(w http.ResponseWriter, r *http.Request) bool {
+	return newGuard(o).reject(w, r) != nil
+}
+
+// reject responds to a request that is not admitted, and returns the reason, or nil if the request is admitted.
+func (g *guard) reject(w http.ResponseWriter, r *http.Request) *Problem {
+	p := g.admit(r)
+	if p == nil {
+		return nil
+	}
+	if p.Code == CodeUnauthorized && reads(r) {
+		w.Header().Add("WWW-Authenticate", `Basic realm="roost", charset="UTF-8"`) // makes a browser ask for a password
+	}
+	p.write(w)
+	return p
+}
 
 // admit returns nil if the request is accepted, and otherwise the reason for the rejection.
 func (g *guard) admit(r *http.Request) *Problem {

@@ -118,6 +118,7 @@ type api struct {
 	sources  func() *Sources // may be nil
 	saveKeys func() error    // may be nil
 
+	since        time.Time    // when the handler was made
 	examinations examinations // examinations of /v1/doctor
 
 	evacuation evacuation
@@ -164,12 +165,13 @@ func newAPI(agent *cluster.Agent, opts Options) *api {
 		examinations: examinations{latest: make(map[time.Duration]*examination)},
 		sources:      opts.Sources,
 		saveKeys:     opts.SaveKeys,
+		since:        time.Now(),
 		keepAlive:    opts.KeepAlive,
 		bodyTime:     bodyTime,
 		sendTime:     sendTime,
 		compressors:  newCompressors(),
 	}
-	a.route(dashboard.Handler(dashboard.Info{Cluster: cfg.Cluster, Rooms: opts.Rooms != nil}))
+	a.route(dashboard.Handler(dashboard.Info{Cluster: cfg.Cluster, Rooms: opts.Rooms != nil, Metrics: opts.Metrics != nil}))
 	if opts.Metrics != nil {
 		a.mux.Handle("GET /metrics", opts.Metrics)
 	}
@@ -235,12 +237,8 @@ func (a *api) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		p.write(w)
 		return
 	}
-	if p := a.guard.admit(r); p != nil {
+	if p := a.guard.reject(w, r); p != nil {
 		a.refused.warn(a.log, "request rejected", r, p.Message)
-		if p.Code == CodeUnauthorized && reads(r) {
-			h.Add("WWW-Authenticate", `Basic realm="roost", charset="UTF-8"`) // makes a browser ask for a password
-		}
-		p.write(w)
 		return
 	}
 	// The mux would redirect an unclean path, and if the API is mounted under a prefix, the target would be

@@ -73,9 +73,12 @@ func TestStats(t *testing.T) {
 		if strings.Contains(w.Body.String(), `"rooms"`) {
 			t.Errorf("an agent without a store has counters of rooms: %s", w.Body)
 		}
+		served := Handler(c.Agent("b"), Options{Log: quiet})
 		c.Pause("b")
 		time.Sleep(time.Minute)
-		expect(t, do(Handler(c.Agent("b"), Options{Log: quiet}), http.MethodGet, "/v1/stats", ""), http.StatusOK, `"state":"joining"`)
+		w = do(served, http.MethodGet, "/v1/stats", "")
+		expect(t, w, http.StatusOK, `"state":"joining"`)
+		expect(t, w, http.StatusOK, `"uptime_ms":60000,`)
 		c.Resume("b")
 	})
 }

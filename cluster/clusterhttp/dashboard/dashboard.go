@@ -32,6 +32,7 @@ import (
 type Info struct {
 	Cluster string // name of the cluster
 	Rooms   bool   // the API can look up rooms
+	Metrics bool   // GET /metrics is next to the page
 	Demo    bool   // a demo server at /demo next to the page starts and stops nodes
 }
 
@@ -75,6 +76,9 @@ func render(info Info) []byte {
 	has := ""
 	if info.Rooms {
 		has += " data-rooms"
+	}
+	if info.Metrics {
+		has += " data-metrics"
 	}
 	if info.Demo {
 		has += " data-demo"

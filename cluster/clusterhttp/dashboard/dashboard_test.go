@@ -50,7 +50,7 @@ func TestHandler(t *testing.T) {
 	if want := "&lt;b&gt;&#34;media&#34; · roost"; !strings.Contains(page, want) {
 		t.Errorf("the page lacks %s", want)
 	}
-	for _, unwanted := range []string{"<b>", "data-rooms", "data-demo", "http://", "https://", "style="} {
+	for _, unwanted := range []string{"<b>", "data-rooms", "data-metrics", "data-demo", "http://", "https://", "style="} {
 		if strings.Contains(page, unwanted) {
 			t.Errorf("the page has %s", unwanted)
 		}

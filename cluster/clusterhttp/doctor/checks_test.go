@@ -120,6 +120,10 @@ func TestChecks(t *testing.T) {
 				{Profile: lease.Profile{ID: "node-y"}, Reason: lease.Departed},
 			}
 		}), "members: warn: lost: node-z crashed 14s ago"},
+		"a lost majority":                    {after(lose(4, 7)), "members: fail: most members are lost: lost-0 expired 14s ago, lost-1 expired 14s ago, lost-2"},
+		"half is lost":                       {after(lose(3, 6)), "members: warn: lost: lost-0"},
+		"lost and replaced each time":        {after(lose(9, 4)), "members: warn: lost: lost-0"},
+		"a smaller cluster, and a lost node": {after(lose(1, 9)), "members: warn: lost: lost-0"},
 		"a leave": {after(func(l *Look) {
 			l.Members.Lost = []report.Lost{{Profile: lease.Profile{ID: "node-y"}, Reason: lease.Departed}}
 		}), ""},
@@ -347,6 +351,16 @@ func TestChecks(t *testing.T) {
 			want = strings.Split(c.want, " + ")
 		}
 		expect(t, name, e, want)
+	}
+}
+
+// lose adds n lost members to the three that are left of a cluster that had most.
+func lose(n, most int) func(l *Look) {
+	return func(l *Look) {
+		for i := range n {
+			l.Members.Lost = append(l.Members.Lost, report.Lost{Profile: lease.Profile{ID: lease.NodeID(fmt.Sprint("lost-", i))}, Reason: lease.Expired, AgoMS: 14_000})
+		}
+		l.History.Samples = []report.Sample{{Members: most}, {Members: len(l.Members.Members)}}
 	}
 }
 
@@ -597,6 +611,6 @@ func TestPorts(t *testing.T) {
 		}
 	}
 	if len(do) != 5 {
-		t.Errorf("the same advice for different ports: %q", do)
+		t.Errorf("the same advice for different ports: %v", do)
 	}
 }

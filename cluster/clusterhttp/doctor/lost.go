@@ -23,18 +23,25 @@ const (
 
 // lost returns the members that were lost, but did not leave, in groups with advice of their own. A group
 // whose ports are unknown has advice that depends on the reasons of the losses.
-func (e Examination) lost() (groups []group) {
+func (e Examination) lost() (groups []group, most bool) {
 	found := make(map[Port][]string)
 	var unknown []report.Lost
+	lost := 0
 	for _, l := range e.After.Members.Lost {
 		if l.Reason == lease.Departed {
 			continue
 		}
+		lost++
 		port := e.Ports[l.ID]
 		found[port] = append(found[port], fmt.Sprintf("%s %s %v ago", l.ID, l.Reason, ms(l.AgoMS).Round(time.Second)))
 		if port == PortUnknown {
 			unknown = append(unknown, l)
 		}
+	}
+	asIs := group{found[PortUnknown], "lost: ", "other nodes own what these owned", lostFix(unknown)}
+	if most = e.outnumbered(lost); most {
+		asIs.what = "most members are lost: "
+		asIs.means = "the few that are left carry everything; if the lost ones are only cut off, they still run and may own the same partitions"
 	}
 	return []group{
 		{
@@ -58,8 +65,8 @@ func (e Examination) lost() (groups []group) {
 			"a process answers at their gossip ports, from this machine: their network to the other nodes is cut, or they start again and do not get in",
 			"see whether UDP and TCP get through between them and the other nodes, in both directions; their logs, and roost doctor at their own agents, have their side",
 		},
-		{found[PortUnknown], "lost: ", "other nodes own what these owned", lostFix(unknown)},
-	}
+		asIs,
+	}, most
 }
 
 const forgotten = ". A node that is gone for good is forgotten after 30 minutes"

@@ -85,7 +85,8 @@ func (e Examination) idle(weightless []string) (found []Check) {
 			flapping = append(flapping, fmt.Sprintf("%s for another %v", m.ID, ms(m.FlappingMS).Round(time.Second)))
 		}
 	}
-	for _, w := range append(e.lost(), []group{
+	lost, most := e.lost()
+	for i, w := range append(lost, []group{
 		{
 			slices.Sorted(maps.Values(shared)), "two processes with one id: ",
 			"the second one started while the first one was live, and stopped it; if a supervisor restarts the first one, they take turns",
@@ -123,11 +124,26 @@ func (e Examination) idle(weightless []string) (found []Check) {
 			"roost weight 100 --addr AGENT, at their own agents; to take a node out for a while, roost drain says so more clearly",
 		},
 	}...) {
+		verdict := Warn
+		if most && i < len(lost) {
+			verdict = Fail
+		}
 		if len(w.nodes) > 0 {
-			found = append(found, Check{"members", Warn, w.what + few(w.nodes), w.means, w.do})
+			found = append(found, Check{"members", verdict, w.what + few(w.nodes), w.means, w.do})
 		}
 	}
 	return found
+}
+
+// outnumbered reports whether most members are lost and nobody has replaced them: of the largest cluster of the last
+// half hour, less than half is left. Losses alone would also count nodes that were killed one after the other and
+// replaced each time.
+func (e Examination) outnumbered(lost int) bool {
+	live, most := len(e.After.Members.Members), 0
+	for _, s := range e.After.History.Samples {
+		most = max(most, s.Members)
+	}
+	return lost > live && most > 2*live
 }
 
 // streamsAlone returns the nodes that try to join but reach this node only over TCP, with their addresses.

@@ -180,6 +180,8 @@ type Stats struct {
 	Holds []Hold       `json:"holds,omitempty"` // why this node owns nothing; solve the causes in this order
 	Waits string       `json:"waits,omitempty"` // why this node is still joining: a seed does not respond, or UDP packets do not arrive
 
+	UptimeMS int64 `json:"uptime_ms"` // for how long this agent has served its API
+
 	// Unreachable is the reason why other nodes cannot reach this node at its advertised address. Unreachable
 	// is empty if this node has found no such reason.
 	Unreachable string `json:"unreachable,omitempty"`

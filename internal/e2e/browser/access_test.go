@@ -35,7 +35,7 @@ func TestAccess(t *testing.T) {
 	p.do(press("#lookup-answer summary"))
 	p.text("#lookup-answer .relays", "node-")
 	p.seeMap()
-	p.text("#legend", "eu-a")
+	p.text("#legend", "node-12")
 	eval[any](p, `for (const e of document.querySelectorAll("[role=tabpanel]")) e.hidden = false;
 		document.getElementById("token-box").open = true;
 		document.getElementById("stale").hidden = false;
@@ -207,7 +207,7 @@ func TestKeyboard(t *testing.T) {
 	// An arrow changes the tab. On the map, nodes are sorted by zone and name.
 	eval[any](p, `document.getElementById("tab-members").focus(); 1`)
 	p.do(chromedp.KeyEvent(kb.ArrowRight), chromedp.WaitVisible(chromedp.CSS("#map-canvas")))
-	p.text("#legend", "eu-c")
+	p.text("#legend", "node-11")
 	reached = map[string]int{}
 	visit()
 	if reached["map-canvas"] != 1 || reached["map-focus"] != 1 {

@@ -66,7 +66,7 @@ func TestAxe(t *testing.T) {
 			where := fmt.Sprintf("%d wide, %s", size[0], theme)
 			p.obeys(where)
 			p.seeMap()
-			p.text("#legend", "eu-a")
+			p.text("#legend", "node-12")
 			p.obeys(where + ", on the map")
 			p.do(press("#tab-members"), press("#members-body tr:not(.gone) .name button"), chromedp.WaitVisible(chromedp.CSS("#node")))
 			p.do(press("#rooms-list"))

@@ -34,6 +34,7 @@ type fake struct {
 
 	mu      sync.Mutex
 	paused  bool
+	cut     string        // responses of this path end in the middle
 	joining bool          // the API responds with not_ready
 	refuses bool          // calls of /v1/doctor
 	short   map[bool]int  // those for an examination of a second, refused or not
@@ -41,6 +42,7 @@ type fake struct {
 	muted   bool          // streams send nothing
 	overdue bool          // responses have an old version, in which node-99 owned everything
 	resume  *events.State // where new streams resume; nil: they start over
+	plain   bool          // there is no demo
 	pressed []string      // buttons of the demo
 	members []clusterhttp.Member
 	lost    []clusterhttp.Lost
@@ -67,10 +69,11 @@ func newFake(t *testing.T, nodes, partitions int, mangle ...string) *fake {
 		Cluster: "media", Partitions: partitions, Strategy: "rendezvous", HeartbeatMS: 2000, TTLMS: 6000, MaxSkewMS: 5000,
 		Addr: f.members[0].Addr, Join: []string{f.members[nodes-1].Addr},
 	}
+	f.stats.UptimeMS = (26 * time.Hour).Milliseconds()
 	f.stats.Rooms = &affinity.Stats{Breaker: "closed", Hosted: 17, StoreCalls: 40, StoreTime: 50 * time.Millisecond}
 	f.change(func() {})
 	mux := http.NewServeMux()
-	page := dashboard.Handler(dashboard.Info{Cluster: "media", Rooms: true, Demo: true})
+	page := dashboard.Handler(dashboard.Info{Cluster: "media", Rooms: true, Metrics: true, Demo: true})
 	mux.Handle("GET /{$}", page)
 	mux.Handle("GET /dashboard/{file}", page)
 	for pattern, serve := range map[string]http.HandlerFunc{
@@ -90,8 +93,13 @@ func newFake(t *testing.T, nodes, partitions int, mangle ...string) *fake {
 	}
 	mux.HandleFunc("GET /v1/events", f.serveEvents)
 	f.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		var paused, joining bool
-		f.set(func() { paused, joining = f.paused, f.joining })
+		var paused, joining, cut bool
+		f.set(func() { paused, joining, cut = f.paused, f.joining, f.cut == r.URL.Path })
+		if cut {
+			_, _ = io.WriteString(w, `{"self":`)
+			_ = http.NewResponseController(w).Flush()
+			panic(http.ErrAbortHandler)
+		}
 		if paused {
 			panic(http.ErrAbortHandler) // the connection breaks
 		}
@@ -374,7 +382,7 @@ func (f *fake) serveRoom(w http.ResponseWriter, r *http.Request) {
 		case 0:
 			c.Why = "owns its partition; no headroom: carries 1,900 of 1,960 units, and the room costs 2,450"
 		case 1:
-			c.Taken, c.Why, answer.Node = true, "has headroom and is the least loaded", m
+			c.Taken, c.Why, answer.Node = true, "hosts it: 2,450 of its 3,206 units", m
 		}
 		answer.Candidates = append(answer.Candidates, c)
 	}
@@ -395,6 +403,10 @@ func (f *fake) serveRelays(w http.ResponseWriter, r *http.Request) {
 
 // serveDemo stands in for roost demo, with a paused third node.
 func (f *fake) serveDemo(w http.ResponseWriter, r *http.Request) {
+	if f.plain {
+		http.NotFound(w, r)
+		return
+	}
 	body, _ := io.ReadAll(r.Body)
 	if r.Method == http.MethodPost {
 		f.pressed = append(f.pressed, r.PathValue("action")+" "+string(body))

@@ -34,6 +34,19 @@ func TestReconnect(t *testing.T) {
 	p.text("#events", "node-4 left; others own its ")
 }
 
+// A response that ends in the middle counts as none. The page shows what it knows, and goes on after the next response.
+func TestResponseCutOff(t *testing.T) {
+	for _, path := range []string{"/v1/members", "/v1/partitions", "/v1/stats", "/v1/history"} {
+		f, p := show(t, 3, 64)
+		f.set(func() { f.cut = path })
+		f.leave("node-3")
+		p.text("#stale", "Not connected: the agent cannot be reached.")
+		f.set(func() { f.cut = "" })
+		p.ready(2)
+		p.text("#events", "node-3 left")
+	}
+}
+
 // For a node that has not joined, the page shows a notice until the join.
 func TestJoining(t *testing.T) {
 	f := newFake(t, 3, 64)

@@ -2,6 +2,8 @@ package browser
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -88,24 +90,56 @@ func TestPageOfANode(t *testing.T) {
 	}
 }
 
-// Up to eight nodes have a colour each. Beyond that the nodes of a zone share one.
+// The colour of a node is the same in each window, whenever it was opened, and stays while others come and go.
 func TestColoursOfNodes(t *testing.T) {
-	const colours = `Object.values(Object.groupBy(
-			[...document.querySelectorAll("#members-body tr")], r => r.style.getPropertyValue("--color")))
-		.map(rows => [...new Set(rows.map(r => r.querySelector(".zone").textContent))].join("+") + " " + rows.length).sort().join()`
-	f, p := show(t, 8, 64)
-	if got := eval[string](p, colours); got != "eu-a 1,eu-a 1,eu-b 1,eu-b 1,eu-b 1,eu-c 1,eu-c 1,eu-c 1" {
-		t.Errorf("eight nodes: %s", got)
+	colours := func(p *tab) map[string]string {
+		return eval[map[string]string](p, `Object.fromEntries([...document.querySelectorAll("#members-body tr:not(.gone)")]
+			.map(r => [r.querySelector(".id").textContent, r.style.getPropertyValue("--color")]))`)
 	}
+	f, p := show(t, 8, 64)
+	first := colours(p)
+	if n := len(slices.Compact(slices.Sorted(maps.Values(first)))); n != 8 {
+		t.Errorf("eight nodes have %d colours: %v", n, first)
+	}
+	f.leave("node-2")
 	f.join(9)
+	f.join(10)
 	p.ready(9)
-	p.until("a colour for each zone", colours+` === "eu-a 3,eu-b 3,eu-c 3"`)
+	late := p.another(f.URL)
+	late.ready(9)
+	second, third := colours(p), colours(late)
+	if !maps.Equal(second, third) {
+		t.Errorf("two windows differ:\n%v\n%v", second, third)
+	}
+	for id, colour := range first {
+		if id != "node-2" && second[id] != colour {
+			t.Errorf("%s was %s and is %s", id, colour, second[id])
+		}
+	}
+	if n := len(slices.Compact(slices.Sorted(maps.Values(second)))); n != 9 {
+		t.Errorf("nine nodes have %d colours: %v", n, second)
+	}
 	p.seeMap()
-	p.text("#legend", "eu-b")
+	p.text("#legend", "node-10")
 	before := eval[string](p, `document.getElementById("map-canvas").toDataURL()`)
 	p.do(press("#legend button"))
-	p.until("the zone is highlighted", fmt.Sprintf(`!!document.querySelector("#legend [aria-pressed=true]") &&
+	p.until("the node is highlighted", fmt.Sprintf(`!!document.querySelector("#legend [aria-pressed=true]") &&
 		document.getElementById("map-canvas").toDataURL() !== %q`, before))
+	for i := range 30 { // there are too few colours for all, and too many names for the legend
+		f.join(11 + i)
+	}
+	p.until("the legend has the zones", `[...document.querySelectorAll("#legend .chip span:nth-child(2)")].map(e => e.textContent).join() === "eu-a,eu-b,eu-c"`)
+}
+
+// Most members are lost: that is a failure, and not one warning like a single crash.
+func TestLostMajority(t *testing.T) {
+	f, p := show(t, 5, 64)
+	f.set(func() { f.past.Samples = []clusterhttp.Sample{{At: time.Now(), Members: 5}} })
+	f.lose(lease.Expired, 5, 5)
+	p.text("#health[data-level=warn] .finding", "lost: node-5 expired")
+	f.lose(lease.Expired, 3, 4)
+	p.text("#health[data-level=bad] .finding", "most members are lost: node-5 expired")
+	p.text("#health-sum", "1 failure")
 }
 
 // Lines have what the agent remembers of half an hour.
@@ -124,10 +158,18 @@ func TestSparklines(t *testing.T) {
 	p.ready(3)
 	for id, want := range map[string]string{
 		"members-spark": "Members in the last 30 minutes: 3 to 4", "load-spark": "Load of this node in the last 30 minutes: 0 to 179",
-		"change-spark": "Partitions moved in 10 s in the last 30 minutes: 0 to 6",
+		"change-spark": "Moved per 10 s in the last 30 minutes: 0 to 6",
 	} {
 		p.until(want, fmt.Sprintf(`document.querySelector("#%s svg")?.getAttribute("aria-label") === %q &&
 			document.querySelector("#%[1]s polyline").points.length === 180`, id, want))
+	}
+	for selector, want := range map[string]string{
+		"#load-spark .scale span:first-child": "179", "#load-spark .scale span:last-child": "0",
+		"#load-spark .caption": "Load of this node, 30 min", "#members-spark .caption": "Members, 30 min",
+	} {
+		if got := eval[string](p, fmt.Sprintf("document.querySelector(%q).textContent", selector)); got != want {
+			t.Errorf("%s is %q, want %q", selector, got, want)
+		}
 	}
 }
 

@@ -200,6 +200,7 @@ func TestDemo(t *testing.T) {
 	if !slices.Equal(names, want) {
 		t.Errorf("buttons %q", names)
 	}
+	p.text("#demo-rooms:not([hidden])", "only when somebody joins it again")
 	p.until("all is done", `![...document.querySelectorAll("#demo button")].some(b => b.disabled)`)
 	eval[any](p, `document.querySelector('[aria-label="Drain node-1"]').focus(); 1`)
 	p.do(chromedp.KeyEvent(kb.Enter))

@@ -96,6 +96,9 @@ func (c *Candidate) why(q Request, owner bool) string {
 	case ReportsNoLoad(m) && !owner:
 		return role + "; reports no load, so it takes rooms only as owner"
 	}
+	if q.Pinned && c.Taken {
+		return c.has(q)
+	}
 	headroom, load := "has headroom", ""
 	if c.with(q) > c.Ceiling {
 		headroom = "no headroom"
@@ -103,5 +106,20 @@ func (c *Candidate) why(q Request, owner bool) string {
 	if ReportsNoLoad(m) {
 		load = " by the rooms placed from here, since it reports no load"
 	}
-	return fmt.Sprintf("%s; %s: carries %d of %d units%s, and the room costs %d", role, headroom, c.used(), c.Ceiling, load, q.Cost)
+	return fmt.Sprintf("%s; %s: carries %s of %s units%s, and the room costs %s",
+		role, headroom, grouped(c.used()), grouped(c.Ceiling), load, grouped(q.Cost))
+}
+
+// has describes the room on the node that it is pinned to. The node needs no headroom for the room, because its load
+// includes the room already, or will once the room is hosted.
+func (c *Candidate) has(q Request) string {
+	cost, used := grouped(q.Cost), grouped(c.used())
+	switch {
+	case !q.Hosted:
+		return fmt.Sprintf("pinned here, and hosted once somebody joins: it costs %s units, and the node carries %s", cost, used)
+	case q.Cost > c.used():
+		return fmt.Sprintf("hosts it: it costs %s units, and the node reports %s", cost, used)
+	default:
+		return fmt.Sprintf("hosts it: %s of its %s units", cost, used)
+	}
 }

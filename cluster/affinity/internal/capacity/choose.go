@@ -41,6 +41,10 @@ type Request struct {
 	// Relief, if it is not nil, says that the room moves away from an overloaded node. The room then only goes
 	// to a member with headroom for which Relief returns true, because its reported load is recent.
 	Relief func(*cluster.Member) bool
+
+	// Pinned is set if the room has a node already, and Hosted if that node is known to host it. Only Explain uses
+	// these.
+	Pinned, Hosted bool
 }
 
 // takes reports whether the room can be placed on a member.

@@ -3,6 +3,7 @@ package capacity
 import (
 	"math"
 	"math/bits"
+	"strconv"
 )
 
 // total is an exact sum of units. total uses 128 bits, because a saturated sum could not be reduced again.
@@ -53,4 +54,13 @@ func percent(n int64, share int) int64 {
 	}
 	low, _ = bits.Div64(high, low, whole)
 	return saturated(0, low)
+}
+
+// grouped formats units, which must not be negative, for people: 2450 becomes 2,450.
+func grouped(units int64) string {
+	s := strconv.FormatInt(units, 10)
+	for i := len(s) - 3; i > 0; i -= 3 {
+		s = s[:i] + "," + s[i:]
+	}
+	return s
 }

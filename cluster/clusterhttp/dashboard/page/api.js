@@ -15,13 +15,13 @@ export class Refused extends Error {
 }
 
 async function ask(path, options, wait) {
-  let answer;
+  let answer, body;
   try {
     answer = await fetch(path, { ...options, cache: "no-store", signal: AbortSignal.timeout(wait) });
+    body = await (answer.ok ? answer.json() : answer.json().catch(() => ({}))); // a response may end in the middle
   } catch (e) {
     throw new Error(e.name === "TimeoutError" ? `no response within ${wait / 1000} s` : "the agent cannot be reached", { cause: e });
   }
-  const body = await answer.json().catch(() => ({}));
   if (!answer.ok) throw new Refused(answer.status, body);
   return body;
 }

@@ -40,6 +40,7 @@ export class Demo {
     if (now === this.#shown) return;
     this.#shown = now;
     $("demo-note").hidden = !touring;
+    $("demo-rooms").hidden = touring;
     const at = document.activeElement;
     if (at !== document.body) this.#focus = at.dataset.button ?? "";
     $("demo-nodes").replaceChildren(...nodes.map((n) => h("li", {}, h("strong", { text: n.id }), h("span", { class: "note", text: n.state }),

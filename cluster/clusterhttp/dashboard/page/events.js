@@ -1,6 +1,7 @@
 // What happened, by the agent's own history, and its announcements for screen readers.
 
 import { $, clock, count, h, plural, say } from "./dom.js";
+import { shorten } from "./more.js";
 
 const shown = 200;
 const quiet = 4000; // ms between two announcements: more would be too many to follow
@@ -15,6 +16,7 @@ export class EventLog {
 
   constructor(model) {
     this.#model = model;
+    $("events").after(shorten($("events"), "events"));
     model.listen((kind) => {
       if (kind === "log") this.#render();
     });

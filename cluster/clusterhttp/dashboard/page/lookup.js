@@ -3,6 +3,7 @@
 import { get, Refused, roomPath } from "./api.js";
 import { $, count, h, say, swatch } from "./dom.js";
 import { lastTable } from "./model.js";
+import { shorten } from "./more.js";
 import { colorOf } from "./palette.js";
 
 const ranked = 5; // members to show of a key's ranking
@@ -74,9 +75,11 @@ export class Lookup {
     }
     const details = () => $("lookup-answer").querySelector("details");
     const focused = $("lookup-answer").contains(document.activeElement);
+    const whole = $("lookup-answer").querySelector(".whole") !== null;
     const before = details(), inDetails = before?.contains(document.activeElement);
     $("lookup-answer").replaceChildren(...parts);
     keepOpen(before, details());
+    $("lookup-answer").querySelector(".long")?.classList.toggle("whole", whole);
     if (focused) ((inDetails && details()?.firstChild) || $("lookup-answer").querySelector(".partition"))?.focus();
     say($("lookup-said"), said);
   }
@@ -122,6 +125,8 @@ function keepOpen(before, after) {
 
 function room(a) {
   const at = a.node?.id;
+  const candidates = h("ol", { class: "ranking" }, ...a.candidates.map((c) => h("li", { class: c.taken ? "taken" : "" }, node(c.id),
+    h("span", { class: "note", text: room.load(c) }), h("span", { class: "because", text: `${c.taken ? "✓ " : ""}${c.why}` }))));
   const facts = [a.source && `by ${a.source}`, a.epoch && `epoch ${a.epoch}`, a.hosted && "hosted by this agent"].filter(Boolean);
   return {
     partition: a.partition,
@@ -130,9 +135,8 @@ function room(a) {
         at ? node(at) : "", ", in ", where(a.partition)),
       h("p", { class: "why", text: [a.reason, ...facts].filter(Boolean).join("; ") }),
       h("h3", { text: "Candidates, best first" }),
-      h("div", { class: "scroll low", tabindex: "0", role: "region", "aria-label": "Candidates" },
-        h("ol", { class: "ranking" }, ...a.candidates.map((c) => h("li", { class: c.taken ? "taken" : "" }, node(c.id),
-          h("span", { class: "note", text: room.load(c) }), h("span", { class: "because", text: `${c.taken ? "✓ " : ""}${c.why}` }))))),
+      h("div", { class: "scroll low", tabindex: "0", role: "region", "aria-label": "Candidates" }, candidates),
+      shorten(candidates, "candidates"),
       relays(a.room),
     ],
   };

@@ -4,11 +4,12 @@ import { Drawer } from "./drawer.js";
 import { Evacuation } from "./evacuation.js";
 import { EventLog } from "./events.js";
 import { Feed } from "./feed.js";
+import { Footer } from "./footer.js";
 import { Health } from "./health.js";
 import { LinkState } from "./link.js";
 import { Lookup } from "./lookup.js";
 import { PartitionMap } from "./map.js";
-import { filterFrom, MemberTable } from "./members.js";
+import { MemberTable } from "./members.js";
 import { Model } from "./model.js";
 import { Operate } from "./operate.js";
 import { colour } from "./palette.js";
@@ -18,13 +19,7 @@ import { Tiles } from "./tiles.js";
 const page = document.documentElement;
 const model = new Model();
 model.listen((kind) => {
-  if (kind === "change") colour(new Map(model.members.map((m) => [m.id, m.zone])));
-});
-// The log of events stands below a short table of members, where the page would be empty.
-model.listen((kind) => {
-  const short = model.members.length + model.lost.length < filterFrom;
-  const column = short ? $("views").parentNode : $("operate").parentNode;
-  if (kind === "change" && $("log").parentNode !== column) column.insertBefore($("log"), short ? null : $("operate"));
+  if (kind === "change") colour(model.members.map((m) => m.id));
 });
 const feed = new Feed(model);
 const map = new PartitionMap(model);
@@ -48,6 +43,7 @@ new Lookup(model, (partition, reveal) => {
 });
 new Operate(model, () => feed.now());
 new Evacuation(model);
+new Footer(model);
 new Health(model).start();
 if ("demo" in page.dataset) new Demo(model).start();
 feed.start();

@@ -4,11 +4,11 @@
 import { $, ago, attribute, byName, count, eachFrame, h, paint, percent, plural, say, swatch } from "./dom.js";
 import { Grid } from "./grid.js";
 import { lastTable } from "./model.js";
-import { colorOf, colorOfZone, colouredByZone, zoneOf } from "./palette.js";
+import { colorOf } from "./palette.js";
 import { rove } from "./roving.js";
 
 const chipsFor = 24; // nodes or zones; beyond that there is only the list
-const faint = 0.28, alternate = 0.72; // alpha: of what did not move, and of every other node of a zone
+const faint = 0.28, alternate = 0.72; // alpha: of what did not move, and of a node beside another one of its colour
 
 export class PartitionMap {
   #model;
@@ -50,11 +50,13 @@ export class PartitionMap {
   // lit reports whether a node is highlighted, or nothing is.
   #lit(owner) {
     const { focus } = this.#model;
-    return !focus || (focus[0] === "n" ? focus.slice(1) === owner : focus.slice(1) === zoneOf(owner));
+    return !focus || (focus[0] === "n" ? focus.slice(1) === owner : focus.slice(1) === this.#model.zoneOf(owner));
   }
 
-  // blocks groups the partitions by owner, zone by zone if these have the colours, with the moved
-  // ones at the end.
+  // byZone sorts nodes by zone and name.
+  #byZone(ids) { return ids.sort((a, b) => byName(this.#model.zoneOf(a), this.#model.zoneOf(b)) || byName(a, b)); }
+
+  // blocks groups the partitions by owner, zone by zone, with the moved ones at the end.
   #blocks() {
     const { table, moved } = this.#model;
     const byOwner = new Map();
@@ -63,8 +65,7 @@ export class PartitionMap {
       if (!block) byOwner.set(owner, block = { owner, stayed: [], moved: [] });
       block[moved.has(p) ? "moved" : "stayed"].push(p);
     });
-    const zone = (b) => (colouredByZone() ? zoneOf(b.owner) : "");
-    return [...byOwner.values()].sort((a, b) => byName(zone(a), zone(b)) || byName(a.owner, b.owner));
+    return this.#byZone([...byOwner.keys()]).map((owner) => byOwner.get(owner));
   }
 
   #render() {
@@ -79,8 +80,8 @@ export class PartitionMap {
     const fill = (x, y, w, hgt) => c.fillRect(x, y, w, hgt);
     let at = 0, odd = false, before = "";
     for (const { owner, stayed, moved: gained } of blocks) {
-      odd = colouredByZone() && zoneOf(owner) === before && !odd;
-      before = zoneOf(owner);
+      odd = colorOf(owner) === before && !odd;
+      before = colorOf(owner);
       const full = (this.#lit(owner) ? 1 : 0.13) * (odd ? alternate : 1);
       c.fillStyle = owner ? colorOf(owner) : this.#ink;
       if (!owner) { // without an owner: empty frames
@@ -140,20 +141,20 @@ export class PartitionMap {
   }
 
   #renderLegend() {
-    const { members, counts, table, stale, focus, moved } = this.#model;
+    const { members, counts, table, stale, focus, moved } = this.#model, zoneOf = (id) => this.#model.zoneOf(id);
     if (!table || !$("map").clientWidth) return;
     this.#place(); // updates the age of the last move
     attribute(this.#canvas, "aria-label", `Map of ${plural(table.owners.length, "partition")} on ${plural(counts.size, "node")}`);
     say($("map-note"), `${stale ? `${lastTable} ` : ""}${plural(table.owners.length, "partition")} by ${table.strategy}. ${evenness(table)}`);
     say($("map-moved"), moved.size ? `${plural(moved.size, "partition")} moved within the last minute: shown in full colour` : "Nothing moved within the last minute.");
-    const nodes = [...new Set([...members.map((m) => m.id), ...counts.keys()])].sort(byName);
-    const zones = colouredByZone() ? [...new Set(nodes.map(zoneOf))].sort(byName) : [];
-    this.#choices(nodes, zones, focus);
+    const nodes = this.#byZone([...new Set([...members.map((m) => m.id), ...counts.keys()])]);
+    const zones = [...new Set(nodes.map(zoneOf))];
+    this.#choices(nodes, zones.length > 1 ? zones : [], focus);
     const gained = new Map();
     for (const p of moved.keys()) gained.set(table.owners[p], (gained.get(table.owners[p]) ?? 0) + 1);
     const sum = (of, zone) => nodes.filter((id) => zoneOf(id) === zone).reduce((n, id) => n + (of.get(id) ?? 0), 0);
-    const chips = zones.length
-      ? zones.map((zone) => ({ key: `z${zone}`, name: zone || "no zone", color: colorOfZone(zone), owned: sum(counts, zone), gained: sum(gained, zone) }))
+    const chips = nodes.length > chipsFor && zones.length > 1
+      ? zones.map((zone) => ({ key: `z${zone}`, name: zone || "no zone", owned: sum(counts, zone), gained: sum(gained, zone) }))
       : nodes.map((id) => ({ key: `n${id}`, name: id, color: colorOf(id), owned: counts.get(id) ?? 0, gained: gained.get(id) ?? 0 }));
     this.#list(chips.length > chipsFor ? [] : chips, focus);
   }
@@ -178,7 +179,8 @@ export class PartitionMap {
     chips.forEach(({ key, name, color, owned, gained }, i) => {
       const chip = this.#chips.get(key) ?? this.#chip(key, name);
       const [square, , amount] = chip.firstChild.children;
-      paint(square, color);
+      square.hidden = !color; // of a zone
+      paint(square, color ?? "transparent");
       attribute(chip.firstChild, "aria-pressed", String(focus === key));
       say(amount, gained ? `${count(owned)} (+${count(gained)})` : count(owned));
       if ($("legend").children[i] !== chip) $("legend").insertBefore(chip, $("legend").children[i] ?? null);

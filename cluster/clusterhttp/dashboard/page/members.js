@@ -1,10 +1,11 @@
 // The table of members, with the lost ones on top.
 
 import { $, ago, attribute, byName, count, eachFrame, fill, h, paint, percent, plural, say, span } from "./dom.js";
+import { shorten } from "./more.js";
 import { colorOf } from "./palette.js";
 import { rove } from "./roving.js";
 
-export const filterFrom = 9; // members; below there is no filter
+const filterFrom = 9; // members; below there is no filter
 const goneRows = 8; // of members that have gone
 
 const states = { active: "●", draining: "◐", settling: "○" };
@@ -103,6 +104,7 @@ export class MemberTable {
     $("members-head").append(...columns.map((c) => h("th", { role: "columnheader", scope: "col", "data-column": c.key },
       h("button", { type: "button", onclick: () => this.#sortBy(c) }, c.name))));
     rove($("members-head"), "button")();
+    $("members-more").before(shorten($("members-body"), "rows"));
     fill($("members-sort"), columns.map((c) => [c.key, c.name]));
     $("members-sort").addEventListener("change", (e) => this.#sortBy(columns[e.target.selectedIndex]));
     const render = eachFrame(() => this.#render());
@@ -161,7 +163,10 @@ export class MemberTable {
       h("button", { type: "button", tabindex: "-1", title: "Facts of this node", onclick: () => this.#open(id) },
         h("span", { class: "swatch", "aria-hidden": "true" }), h("span", { class: "id", text: id })),
       h("span", { class: "badge", text: "this node" }));
-    const row = h("tr", { role: "row" }, name, ...columns.slice(1).map((c) =>
+    // The button is for the keyboard and for screen readers, the row for a mouse, unless it selects text.
+    const row = h("tr", { role: "row", onclick: ({ target }) => {
+      if (!target.closest("button") && getSelection().isCollapsed) this.#open(id);
+    } }, name, ...columns.slice(1).map((c) =>
       h("td", { role: "cell", "data-label": c.name, class: c.key }, h("span", { class: "value" }))));
     this.#rows.set(key, row);
     return row;

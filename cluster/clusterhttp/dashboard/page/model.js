@@ -30,12 +30,15 @@ export class Model {
   #life = ""; // of the agent: versions of another incarnation are not comparable
   #version = 0; // of the last known change
   #known = new Set(); // live ids
+  #zones = new Map(); // by live id
   #listeners = [];
 
   // listen calls f with a kind: "change" of anything, "moves" of partitions or another table,
   // "focus", "link", "log" (another event).
   listen(f) { this.#listeners.push(f); }
   emit(kind) { for (const f of this.#listeners) f(kind); }
+
+  zoneOf(id) { return this.#zones.get(id) ?? ""; }
 
   get ttl() { return this.stats?.settings.ttl_ms || 6000; }
   get heartbeat() { return this.stats?.settings.heartbeat_ms || this.ttl / 3; }
@@ -72,6 +75,7 @@ export class Model {
       this.#setLost((m.lost ?? []).filter(({ id }) => !this.#known.has(id)));
     }
     this.members = m.members.filter((member) => this.#known.has(member.id));
+    this.#zones = new Map(this.members.map(({ id, zone }) => [id, zone ?? ""]));
     this.ahead = m.ahead ?? [];
     this.alone = Object.keys(m.streams_alone ?? {}).sort();
     this.emit("change");

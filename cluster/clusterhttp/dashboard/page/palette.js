@@ -1,40 +1,43 @@
-// The colours of nodes. Up to eight nodes have one each: those of Okabe and Ito, which people with
-// any colour vision can distinguish. No larger set has that property, so in larger clusters the
-// nodes of a zone share a colour, and a node is found by its highlight.
+// The colours of nodes. A colour follows from the id of its node, so that it is the same in every window, and remains when
+// other nodes come and go. The first eight are those of Okabe and Ito, which people with any colour vision can distinguish.
+// No larger set has that property: the others are lighter and darker shades of these.
 
 import { byName } from "./dom.js";
 
-const eight = ["#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#f0e442", "#8c8c8c"];
+const colours = [
+  "#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#f0e442", "#8c8c8c",
+  "#73b1d5", "#f1ca73", "#73cab2", "#e3b5cf", "#a2d6f3", "#e8a673", "#f7f097", "#c0c0c0",
+  "#00507d", "#a16f00", "#006f51", "#8f5575", "#3c7ea3", "#954200", "#a8a02e", "#626262",
+];
 
-let zones = new Map(); // by node
-let colours = new Map(); // by node, or by zone
-let byZone = false;
+// place returns where the colour of an id is in the list. Ids that differ in their last character have different places.
+// node-1 and node-a have the first place.
+function place(id) {
+  let sum = 0;
+  for (const c of id) sum = (31 * sum + c.codePointAt(0)) >>> 0;
+  return (sum + 18) % colours.length;
+}
 
-// colour gives colours to the nodes of these zones. A node keeps its colour while it is among
-// eight or fewer, even if it leaves and returns; zones have theirs by name.
-export function colour(nodes) {
-  zones = nodes;
-  const many = nodes.size > eight.length;
-  if (many !== byZone) colours.clear();
-  byZone = many;
-  if (many) {
-    const names = [...new Set(nodes.values())].sort(byName);
-    colours = new Map(names.map((zone, i) => [zone, zoneColour(i)]));
-    return;
+let taken = new Map(); // places by id
+
+// colour gives colours to nodes. Of two with the same place, the second by name gets the next one that is free. If none
+// is, the two share their colour.
+export function colour(ids) {
+  const used = new Set(), others = [];
+  const take = (id, at) => {
+    used.add(at);
+    taken.set(id, at);
+  };
+  taken = new Map();
+  for (const id of [...ids].sort(byName)) {
+    if (used.has(place(id))) others.push(id);
+    else take(id, place(id));
   }
-  for (const id of [...colours.keys()]) if (colours.size > eight.length && !nodes.has(id)) colours.delete(id);
-  for (const id of [...nodes.keys()].sort(byName)) {
-    if (colours.has(id)) continue;
-    const taken = new Set([...nodes.keys()].map((other) => colours.get(other)));
-    const free = eight.filter((c) => !taken.has(c));
-    const unused = free.filter((c) => ![...colours.values()].includes(c));
-    colours.set(id, unused[0] ?? free[0]);
+  for (const id of others) {
+    let at = place(id);
+    while (used.has(at) && used.size < colours.length) at = (at + 1) % colours.length;
+    take(id, at);
   }
 }
 
-const zoneColour = (i) => (i < eight.length ? eight[i] : `oklch(0.68 0.13 ${((200 + i * 137.508) % 360).toFixed(1)})`); // the golden angle: neighbours are far apart
-
-export const colouredByZone = () => byZone;
-export const zoneOf = (id) => zones.get(id) ?? "";
-export const colorOfZone = (zone) => colours.get(zone) ?? "#8c8c8c";
-export const colorOf = (id) => colours.get(byZone ? zoneOf(id) : id) ?? "#8c8c8c";
+export const colorOf = (id) => colours[taken.get(id) ?? place(id)];

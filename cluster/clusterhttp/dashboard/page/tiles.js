@@ -107,7 +107,7 @@ export class Tiles {
       number: ago(Date.parse(history.now) - Date.parse(time) + this.#model.age),
       note: sentence(like > 1 ? { kind: first.kind, reason: first.reason, members: like } : first),
     });
-    spark("change-spark", history, "moved", "Partitions moved in 10 s");
+    spark("change-spark", history, "moved", "Moved per 10 s");
   }
 }
 

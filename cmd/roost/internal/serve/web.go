@@ -68,7 +68,7 @@ func listenHTTP(ctx context.Context, a settings.Agent, log *slog.Logger) (*web, 
 		w.options.Tokens = w.currentTokens
 	}
 	c := a.Cluster.WithDefaults()
-	w.page = dashboard.Handler(dashboard.Info{Cluster: c.Cluster, Rooms: a.Store != ""})
+	w.page = dashboard.Handler(dashboard.Info{Cluster: c.Cluster, Rooms: a.Store != "", Metrics: true})
 	w.options.Metrics = &scrapes{gather: promhttp.HandlerFor(w.metrics, promhttp.HandlerOpts{})}
 	w.metrics.MustRegister(w.joining, collectors.NewBuildInfoCollector(), collectors.NewGoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
@@ -159,32 +159,30 @@ func (w *web) ServeHTTP(out http.ResponseWriter, in *http.Request) {
 	w.whileJoining(out, in)
 }
 
-// whileJoining responds to requests until the agent runs. Only requests that the agent's own handler would
-// accept get the page, the metrics, or the reason why the agent is still joining. All other requests except
-// /healthz get a general "not ready" response.
+// whileJoining responds to requests until the agent runs. It refuses the requests that the agent's own handler would
+// refuse. The others get the page, the metrics, or the reason why the agent is still joining.
 func (w *web) whileJoining(out http.ResponseWriter, in *http.Request) {
-	open := w.options.Admit(in) == nil
-	if open && in.URL.Path == "/metrics" && (in.Method == http.MethodGet || in.Method == http.MethodHead) {
+	if w.options.Reject(out, in) {
+		return
+	}
+	switch {
+	case in.URL.Path == "/metrics" && (in.Method == http.MethodGet || in.Method == http.MethodHead):
 		w.options.Metrics.ServeHTTP(out, in) // metrics of the process, and one that says that the node is joining
-		return
-	}
-	if open && (in.URL.Path == "/" || strings.HasPrefix(in.URL.Path, "/dashboard/")) {
+	case in.URL.Path == "/" || strings.HasPrefix(in.URL.Path, "/dashboard/"):
 		w.page.ServeHTTP(out, in)
-		return
-	}
-	if in.URL.Path == "/healthz" { // depends only on this process
+	case in.URL.Path == "/healthz": // depends only on this process
 		out.Header().Set("Content-Type", "application/json")
 		_, _ = io.WriteString(out, `{"status":"ok"}`+"\n")
-		return
+	default:
+		why := "no node has let this one in yet: see the log of this agent"
+		if latest := w.waitsFor.Load(); latest != nil {
+			why = *latest
+		}
+		out.Header().Set("Retry-After", "1")
+		reject(out, clusterhttp.Problem{
+			Status: http.StatusServiceUnavailable, Code: clusterhttp.CodeNotReady, State: "joining", Message: "joining: " + why,
+		})
 	}
-	why := "no node has let this one in yet: see the log of this agent"
-	if latest := w.waitsFor.Load(); open && latest != nil {
-		why = *latest
-	}
-	out.Header().Set("Retry-After", "1")
-	reject(out, clusterhttp.Problem{
-		Status: http.StatusServiceUnavailable, Code: clusterhttp.CodeNotReady, State: "joining", Message: "joining: " + why,
-	})
 }
 
 func reject(out http.ResponseWriter, p clusterhttp.Problem) {

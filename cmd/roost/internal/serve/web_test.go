@@ -84,16 +84,35 @@ func TestJoining(t *testing.T) {
 			}
 		}
 	}
-	w.options.TokenReads = true // who shows no token gets no more than a program does
-	for _, path := range []string{"/", "/metrics", "/dashboard/main.js"} {
-		answer := httptest.NewRecorder()
-		w.ServeHTTP(answer, httptest.NewRequest(http.MethodGet, path, nil))
-		if answer.Code != http.StatusServiceUnavailable {
-			t.Errorf("%s while joining, with tokens for reads: %d", path, answer.Code)
-		}
-	}
 	c := clusterhttp.Client{Base: w.addr}
 	if _, err := c.Place(t.Context(), "x"); err == nil || !strings.Contains(err.Error(), "joining") {
 		t.Errorf("place: %v", err)
+	}
+	w.options.TokenReads = true
+	w.options.Tokens = func() (operate, read []string) { return []string{"secret"}, nil }
+	for _, c := range []struct {
+		method, path, token string
+		status              int
+	}{
+		{"GET", "/", "", 401},
+		{"GET", "/metrics", "wrong", 401},
+		{"GET", "/dashboard/main.js", "", 401},
+		{"GET", "/v1/members", "wrong", 401}, // and not 503, which would make a client try again
+		{"POST", "/v1/drain", "", 401},
+		{"GET", "/v1/members", "secret", 503},
+		{"POST", "/v1/drain", "secret", 503},
+		{"GET", "/metrics", "secret", 200},
+		{"GET", "/healthz", "", 200}, // probes have no token
+		{"GET", "/readyz", "", 503},
+	} {
+		in := httptest.NewRequest(c.method, c.path, nil)
+		if c.token != "" {
+			in.Header.Set("Authorization", "Bearer "+c.token)
+		}
+		answer := httptest.NewRecorder()
+		w.ServeHTTP(answer, in)
+		if challenged := answer.Header().Get("WWW-Authenticate") != ""; answer.Code != c.status || challenged != (c.status == 401) {
+			t.Errorf("%s %s with token %q while joining: %d, challenged: %v; want %d", c.method, c.path, c.token, answer.Code, challenged, c.status)
+		}
 	}
 }

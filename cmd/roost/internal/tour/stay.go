@@ -195,4 +195,8 @@ func (t *tour) suggestNext() {
 		t.out.line("   %s", command)
 	}
 	t.out.line("")
+	t.out.line("The people of the tour do not join again. If you kill a node, other nodes get the")
+	t.out.line("pins of its rooms, but host a room, and count it as load, only when somebody joins")
+	t.out.line("it again.")
+	t.out.line("")
 }

@@ -80,7 +80,7 @@ func Run(ctx context.Context, o Options) error {
 		t.redis = url
 	}
 	if !o.Once {
-		if t.front, err = openFront(ctx, o.HTTP, dashboard.Info{Cluster: t.cluster, Rooms: true, Demo: true}); err != nil {
+		if t.front, err = openFront(ctx, o.HTTP, dashboard.Info{Cluster: t.cluster, Rooms: true, Metrics: true, Demo: true}); err != nil {
 			return err
 		}
 		defer t.front.close()
