@@ -10,15 +10,16 @@ scripts/skipped.sh
 #
 # redis-check-rdb is the Redis server, from a package that starts no service. qemu-aarch64
 # runs the placement vectors as on an ARM machine. A test runs the commands of the pages,
-# which need curl and jq. npm brings axe-core to a test of the dashboard. ip and nft make
-# networks with faults, as root. A package with ! would start a service, so only its programs
-# are installed: prometheus, with promtool, and caddy.
+# which need curl and jq. npm brings axe-core to a test of the dashboard, and a linter and compilers
+# to tests of the API. ip and nft make networks with faults, as root. A package with ! would start
+# a service, so only its programs are installed: prometheus, with promtool, and caddy.
 table='
 gcc  gcc libc6-dev
 redis-check-rdb  redis-tools
 qemu-aarch64  qemu-user
 chromium  chromium
 node  nodejs
+python3  python3
 npm  npm
 curl  curl
 jq  jq

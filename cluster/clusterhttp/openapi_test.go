@@ -28,12 +28,26 @@ var updateAPI = flag.Bool("update", false, "rewrite openapi.json from the types"
 
 // call is one endpoint, for its description.
 type call struct {
-	method, path, about string
-	params              []parameter
-	body                map[string]any // schema; nil: none
-	status              int
-	answer              any // a value of the type of the body; nil: text/event-stream or HTML
-	problems            []int
+	method, path   string
+	tag, id, about string
+	params         []parameter
+	body           map[string]any // schema; nil: none
+	status         int
+	answer         any // a value of the type of the body, or an eventStream
+	problems       []int
+}
+
+// eventStream is an answer of server-sent events.
+type eventStream struct {
+	name  string // of the schema of an event
+	types []eventType
+}
+
+// eventType is one type of the events of a stream.
+type eventType struct {
+	name string // "" for messages, which name no type
+	data any    // a value of the type of the data
+	ids  bool   // the events have ids
 }
 
 // parameter is a parameter: in the path, the query or a header.
@@ -105,26 +119,26 @@ func calls() []call {
 	report := object("to", map[string]any{"to": text(64), "epoch": whole(0, 0)})
 	cordon["required"] = []any{"for_ms", "id"}
 	return []call{
-		{"GET", "/v1/place", "Returns the owner of a key.", []parameter{key, scope}, nil, 200, Placed{}, []int{400, 404, 503}},
+		{"GET", "/v1/place", "placement", "place", "Returns the owner of a key.", []parameter{key, scope}, nil, 200, Placed{}, []int{400, 404, 503}},
 		{
-			"GET", "/v1/owners", "Returns the best members for a key, with the owner first, and explains the choice of the owner.",
+			"GET", "/v1/owners", "placement", "owners", "Returns the best members for a key, with the owner first, and explains the choice of the owner.",
 			[]parameter{key, {"n", "number of members. The default is 3.", whole(1, maxOwners), false}, scope},
 			nil, 200,
 			Ranked{},
 			[]int{400, 404, 503},
 		},
-		{"GET", "/v1/members", "Returns the live members.", nil, nil, 200, Members{}, []int{400, 503}},
-		{"GET", "/v1/partitions", "Returns the owner of each partition, and how evenly the partitions are spread.", []parameter{scope}, nil, 200, Partitions{}, []int{400, 404, 503}},
-		{"GET", "/v1/owned", "Returns the partitions that this node owns.", []parameter{scope}, nil, 200, Owned{}, []int{400, 404, 503}},
-		{"GET", "/v1/stats", "Returns the counters and settings of this agent.", nil, nil, 200, Stats{}, []int{400, 503}},
+		{"GET", "/v1/members", "placement", "members", "Returns the live members.", nil, nil, 200, Members{}, []int{400, 503}},
+		{"GET", "/v1/partitions", "placement", "partitions", "Returns the owner of each partition, and how evenly the partitions are spread.", []parameter{scope}, nil, 200, Partitions{}, []int{400, 404, 503}},
+		{"GET", "/v1/owned", "placement", "owned", "Returns the partitions that this node owns.", []parameter{scope}, nil, 200, Owned{}, []int{400, 404, 503}},
+		{"GET", "/v1/stats", "diagnosis", "stats", "Returns the counters and settings of this agent.", nil, nil, 200, Stats{}, []int{400, 503}},
 		{
-			"GET", "/v1/history",
+			"GET", "/v1/history", "diagnosis", "history",
 			"Returns the last 200 events that this node has seen since its start, and a sample for every 10 s of the last half hour.", nil, nil, 200,
 			History{},
 			[]int{400, 503},
 		},
 		{
-			"GET", "/v1/doctor",
+			"GET", "/v1/doctor", "diagnosis", "doctor",
 			"Checks this agent and its cluster. For each problem, the response explains what it means and what to do.",
 			[]parameter{{"over", "how long the agent waits between its two checks, such as 500ms. The default is 2s, and the maximum is 5s.", text(20), false}},
 			nil, 200,
@@ -132,110 +146,112 @@ func calls() []call {
 			[]int{400, 503},
 		},
 		{
-			"GET", "/v1/events",
+			"GET", "/v1/events", "placement", "events",
 			"Streams changes as server-sent events of the types batch (EventBatch) and moved (MovedBatch). With a scope, the stream has only events of type batch.",
 			[]parameter{last, scope},
-			nil, 200, nil,
+			nil, 200,
+			eventStream{"ChangeEvent", []eventType{{"batch", events.Batch{}, true}, {"moved", affinity.MovedBatch{}, false}}},
 			[]int{400, 404, 503},
 		},
 		{
-			"GET", "/v1/table",
+			"GET", "/v1/table", "placement", "table",
 			"Streams the table and the members as server-sent events of type update (TableUpdate). The first event is complete, and later events have only changes.",
 			[]parameter{{"keep_alive", "how long the stream can be silent before the agent sends a comment, such as 300ms. The range is 100ms to 1m, and the default is the interval of the agent, usually 15s.", text(20), false}, scope},
-			nil, 200, nil,
+			nil, 200,
+			eventStream{"TableEvent", []eventType{{"update", tablewire.Update{}, false}}},
 			[]int{400, 404, 503},
 		},
-		{"GET", "/v1/openapi.json", "Returns the OpenAPI description of this API.", nil, nil, 200, map[string]any{}, nil},
+		{"GET", "/v1/openapi.json", "diagnosis", "openAPI", "Returns the OpenAPI description of this API.", nil, nil, 200, map[string]any{}, nil},
 		{
-			"POST", "/v1/drain", "Makes this node release its partitions. With rooms in the body, the node also moves its rooms to other nodes.",
+			"POST", "/v1/drain", "node", "drain", "Makes this node release its partitions. With rooms in the body, the node also moves its rooms to other nodes.",
 			[]parameter{wait},
 			object("", map[string]any{"rooms": rooms}), 200,
 			Changed{},
 			[]int{400, 401, 403, 413, 415, 501, 503},
 		},
-		{"POST", "/v1/undrain", "Ends a drain, so that this node owns partitions again.", []parameter{wait}, nothing, 200, Changed{}, []int{400, 401, 403, 413, 415, 503}},
-		{"POST", "/v1/leave", "Makes this node leave the cluster. The agent responds before it leaves.", nil, nothing, 202, Changed{}, []int{400, 401, 403, 413, 415, 503}},
+		{"POST", "/v1/undrain", "node", "undrain", "Ends a drain, so that this node owns partitions again.", []parameter{wait}, nothing, 200, Changed{}, []int{400, 401, 403, 413, 415, 503}},
+		{"POST", "/v1/leave", "node", "leave", "Makes this node leave the cluster. The agent responds before it leaves.", nil, nothing, 202, Changed{}, []int{400, 401, 403, 413, 415, 503}},
 		{
-			"POST", "/v1/load", "Sets the load that this node reports.", nil,
+			"POST", "/v1/load", "node", "setLoad", "Sets the load that this node reports.", nil,
 			object("units", map[string]any{"units": whole(0, 0)}), 200,
 			Changed{},
 			[]int{400, 401, 403, 409, 413, 415, 503},
 		},
 		{
-			"POST", "/v1/weight", "Sets the weight of this node.", nil,
+			"POST", "/v1/weight", "node", "setWeight", "Sets the weight of this node.", nil,
 			object("weight", map[string]any{"weight": whole(0, 1_000_000)}), 200,
 			Changed{},
 			[]int{400, 401, 403, 413, 415, 503},
 		},
 		{
-			"POST", "/v1/health", "Reports that the application of this node is healthy. If the next report does not arrive within ttl_ms, the node drains.", nil,
+			"POST", "/v1/health", "node", "reportHealth", "Reports that the application of this node is healthy. If the next report does not arrive within ttl_ms, the node drains.", nil,
 			object("ttl_ms", map[string]any{"ttl_ms": whole(0, 3_600_000)}), 200,
 			Changed{},
 			[]int{400, 401, 403, 413, 415, 503},
 		},
 		{
-			"POST", "/v1/cordon", "Keeps a member from owning anything for a limited time, in the view of all members.",
+			"POST", "/v1/cordon", "operation", "cordon", "Keeps a member from owning anything for a limited time, in the view of all members.",
 			[]parameter{wait},
 			cordon, 200,
 			Cordoned{},
 			[]int{400, 401, 403, 404, 409, 413, 415, 503},
 		},
 		{
-			"DELETE", "/v1/cordon", "Ends a cordon early.",
+			"DELETE", "/v1/cordon", "operation", "uncordon", "Ends a cordon early.",
 			[]parameter{wait},
 			object("id", map[string]any{"id": text(64)}), 200,
 			Cordoned{},
 			[]int{400, 401, 403, 404, 409, 413, 415, 503},
 		},
 		{
-			"POST", "/v1/keys",
+			"POST", "/v1/keys", "operation", "changeKeys",
 			"Changes the gossip keys of this node by one step. A step installs a key, starts to send with a key, or removes a key.", nil,
 			keys, 200,
 			Keys{},
 			[]int{400, 401, 403, 404, 409, 413, 415, 503},
 		},
-		{"GET", "/v1/rooms", "Returns the pinned rooms.", []parameter{node, limit}, nil, 200, Rooms{}, []int{400, 501, 503}},
+		{"GET", "/v1/rooms", "rooms", "rooms", "Returns the pinned rooms.", []parameter{node, limit}, nil, 200, Rooms{}, []int{400, 501, 503}},
 		{
-			"GET", "/v1/rooms/{room}", "Returns the node of a room and the reason. If the room is not pinned, returns the node that the room would get.", preferences, nil,
+			"GET", "/v1/rooms/{room}", "rooms", "room", "Returns the node of a room and the reason. If the room is not pinned, returns the node that the room would get.", preferences, nil,
 			200,
 			RoomDetail{},
 			[]int{400, 501, 503},
 		},
 		{
-			"GET", "/v1/rooms/{room}/relays", "Returns the best additional nodes for a room that is too large for one node.",
+			"GET", "/v1/rooms/{room}/relays", "rooms", "roomRelays", "Returns the best additional nodes for a room that is too large for one node.",
 			slices.Concat(preferences, []parameter{{"n", "number of nodes. The default is 2.", whole(1, maxOwners), false}}),
 			nil, 200,
 			RoomRelays{},
 			[]int{400, 501, 503},
 		},
-		{"DELETE", "/v1/rooms/{room}", "Deletes the pin of a room that has ended.", nil, nil, 200, ReleasedRoom{}, []int{400, 401, 403, 404, 409, 501, 503}},
+		{"DELETE", "/v1/rooms/{room}", "rooms", "releaseRoom", "Deletes the pin of a room that has ended.", nil, nil, 200, ReleasedRoom{}, []int{400, 401, 403, 404, 409, 501, 503}},
 		{
-			"POST", "/v1/rooms/{room}/resolve", "Returns the node of a room, and pins the room if necessary.", nil,
+			"POST", "/v1/rooms/{room}/resolve", "rooms", "resolveRoom", "Returns the node of a room, and pins the room if necessary.", nil,
 			object("", demand), 200,
 			RoomAssignment{},
 			[]int{400, 401, 403, 413, 415, 501, 503},
 		},
 		{
-			"POST", "/v1/rooms/{room}/move", "Moves a room to another node.", nil,
+			"POST", "/v1/rooms/{room}/move", "rooms", "moveRoom", "Moves a room to another node.", nil,
 			object("to", map[string]any{"to": text(64)}), 200,
 			RoomAssignment{},
 			[]int{400, 401, 403, 404, 409, 413, 415, 501, 503},
 		},
 		{
-			"POST", "/v1/rooms/{room}/report",
+			"POST", "/v1/rooms/{room}/report", "rooms", "reportRoom",
 			"Returns the node of a room for a client that has lost its connection to the room's node. If the lost node does not respond, the agent waits for at most a second for confirmation that the node has failed.",
 			nil, report, 200,
 			RoomAssignment{},
 			[]int{400, 401, 403, 404, 413, 415, 501, 503},
 		},
 		{
-			"GET", "/v1/rooms/{room}/follow",
+			"GET", "/v1/rooms/{room}/follow", "rooms", "followRoom",
 			"Streams the node of a room as server-sent events (Directive). Each time the room moves, the stream sends the new node.", nil, nil, 200,
-			nil,
+			eventStream{"DirectiveEvent", []eventType{{"", reconnect.Directive{}, false}}},
 			[]int{400, 501, 503},
 		},
-		{"GET", "/healthz", "Reports whether the agent is alive, for a liveness probe.", nil, nil, 200, status{}, []int{503}},
-		{"GET", "/readyz", "Reports whether this node is ready, for a readiness probe.", nil, nil, 200, status{}, []int{503}},
+		{"GET", "/healthz", "diagnosis", "healthz", "Reports whether the agent is alive, for a liveness probe.", nil, nil, 200, status{}, []int{503}},
+		{"GET", "/readyz", "diagnosis", "readyz", "Reports whether this node is ready, for a readiness probe.", nil, nil, 200, status{}, []int{503}},
 	}
 }
 
@@ -351,14 +367,15 @@ func document() map[string]any {
 	all := schemas{}
 	paths := map[string]any{}
 	problem := all.of(reflect.TypeFor[Problem]())
-	all.of(reflect.TypeFor[events.Batch]())
-	all.of(reflect.TypeFor[affinity.MovedBatch]())
-	all.of(reflect.TypeFor[tablewire.Update]())
-	all.of(reflect.TypeFor[reconnect.Directive]())
 	for _, c := range calls() {
-		operation := map[string]any{"summary": c.about, "responses": c.responses(all, problem)}
-		if c.method != http.MethodGet {
-			operation["security"] = []any{map[string]any{"token": []any{}}, map[string]any{}}
+		operation := map[string]any{
+			"operationId": c.id, "tags": []any{c.tag}, "summary": c.about, "responses": c.responses(all, problem),
+		}
+		switch {
+		case c.probe():
+			operation["security"] = []any{}
+		case c.method != http.MethodGet:
+			operation["security"] = anyOf("token")
 		}
 		if c.body != nil {
 			operation["requestBody"] = map[string]any{"content": jsonOf(c.body)}
@@ -389,13 +406,54 @@ func document() map[string]any {
 		"info": map[string]any{
 			"title": "roost agent", "version": "1",
 			"description": "The HTTP API of one agent. Every response shows the view of that agent. Fields are added, never removed or renamed.",
+			"license":     map[string]any{"name": "Apache License 2.0", "identifier": "Apache-2.0"},
+		},
+		"servers": []any{map[string]any{
+			"url": "{scheme}://{address}", "description": "the agent on this machine, by default",
+			"variables": map[string]any{
+				"scheme":  map[string]any{"enum": []any{"http", "https"}, "default": "http"},
+				"address": map[string]any{"default": "127.0.0.1:8401", "description": "the address in --http of roost agent"},
+			},
+		}},
+		"security": anyOf("token", "password"),
+		"tags": []any{
+			tag("placement", "Which node owns what, now and with each change."),
+			tag("rooms", "Which node hosts a room. These calls need an agent with a store of pins."),
+			tag("node", "What this node reports about itself, and when it takes part."),
+			tag("operation", "Changes to the cluster by an operator."),
+			tag("diagnosis", "How this agent and its cluster are doing."),
 		},
 		"paths": paths,
 		"components": map[string]any{
-			"schemas":         map[string]any(all),
-			"securitySchemes": map[string]any{"token": map[string]any{"type": "http", "scheme": "bearer"}},
+			"schemas": map[string]any(all),
+			"securitySchemes": map[string]any{
+				"token": map[string]any{
+					"type": "http", "scheme": "bearer",
+					"description": "A token of the agent. An agent without tokens needs none, and other agents usually answer reads without a token.",
+				},
+				"password": map[string]any{
+					"type": "http", "scheme": "basic",
+					"description": "A token of the agent as the password of any user, for reads from browsers.",
+				},
+			},
 		},
 	}
+}
+
+// probe reports whether the call is a probe of an orchestrator, which never needs a token.
+func (c call) probe() bool { return c.path == "/healthz" || c.path == "/readyz" }
+
+// anyOf is a requirement of any of these schemes, or of none, because the settings of the agent decide.
+func anyOf(schemes ...string) []any {
+	var either []any
+	for _, s := range schemes {
+		either = append(either, map[string]any{s: []any{}})
+	}
+	return append(either, map[string]any{})
+}
+
+func tag(name, about string) map[string]any {
+	return map[string]any{"name": name, "description": about}
 }
 
 func jsonOf(schema map[string]any) map[string]any {
@@ -408,16 +466,42 @@ func (p parameter) describe(in string) map[string]any {
 
 func (c call) responses(all schemas, problem map[string]any) map[string]any {
 	good := map[string]any{"description": "Success"}
-	if c.answer != nil {
-		good["content"] = jsonOf(all.of(reflect.TypeOf(c.answer)))
+	if s, ok := c.answer.(eventStream); ok {
+		good["description"] = "Success. The body is a sequence of server-sent events, and the schema describes one of them: its fields, with data as parsed JSON."
+		good["content"] = map[string]any{"text/event-stream": map[string]any{"schema": s.schema(all)}}
 	} else {
-		good["content"] = map[string]any{"text/event-stream": map[string]any{"schema": map[string]any{"type": "string"}}}
+		good["content"] = jsonOf(all.of(reflect.TypeOf(c.answer)))
+	}
+	problems := append(slices.Clone(c.problems), http.StatusRequestHeaderFieldsTooLarge)
+	if !c.probe() {
+		problems = append(problems, http.StatusUnauthorized, http.StatusForbidden)
 	}
 	responses := map[string]any{strconv.Itoa(c.status): good}
-	for _, status := range append(slices.Clone(c.problems), http.StatusRequestHeaderFieldsTooLarge) {
+	for _, status := range problems {
 		responses[strconv.Itoa(status)] = map[string]any{"description": http.StatusText(status), "content": jsonOf(problem)}
 	}
 	return responses
+}
+
+// schema adds the schema of one event of the stream. OpenAPI has a place for it (itemSchema) only from 3.2 on, which
+// generators do not read yet.
+func (s eventStream) schema(all schemas) map[string]any {
+	var types []any
+	for _, e := range s.types {
+		properties, required := map[string]any{"data": all.of(reflect.TypeOf(e.data))}, []any{"data"}
+		if e.name != "" {
+			properties["event"], required = map[string]any{"type": "string", "const": e.name}, append(required, "event")
+		}
+		if e.ids {
+			properties["id"], required = map[string]any{"type": "string"}, append(required, "id")
+		}
+		types = append(types, map[string]any{"type": "object", "properties": properties, "required": required})
+	}
+	all[s.name] = types[0]
+	if len(types) > 1 {
+		all[s.name] = map[string]any{"oneOf": types}
+	}
+	return map[string]any{"$ref": "#/components/schemas/" + s.name}
 }
 
 // The description matches the types, and has exactly the endpoints of the handler.

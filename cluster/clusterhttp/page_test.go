@@ -144,7 +144,7 @@ func answersOf(c call) string {
 	kind := fmt.Sprintf("%T", c.answer)
 	kind = kind[strings.LastIndex(kind, ".")+1:]
 	all := schemas{}
-	if c.answer == nil {
+	if _, ok := c.answer.(eventStream); ok {
 		content = "a text/event-stream"
 	} else {
 		all.of(reflect.TypeOf(c.answer))

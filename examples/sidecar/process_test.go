@@ -23,15 +23,18 @@ type node struct {
 
 const token = "correct-horse-battery"
 
+// server is a media server: a program, and its file.
+type server struct{ program, file string }
+
 // startNode starts an agent, and the server as soon as the agent runs.
-func startNode(t *testing.T, id string, args ...string) *node {
+func startNode(t *testing.T, s server, id string, args ...string) *node {
 	t.Helper()
 	n := &node{addr: fmt.Sprint("127.0.0.1:", redistest.FreePort(t))}
 	n.Agent = agenttest.Run(t, id,
 		append([]string{"--api-addr", n.addr, "--heartbeat", "500ms", "--ttl", "3s", "--capacity", "1000"}, args...)...)
 	n.Token = token
-	server := exec.Command("node", "server.mjs")
-	server.Env = append(agentproc.Environ(), "AGENT=http://"+n.Base, "LISTEN="+n.addr, "ROOST_TOKEN="+token)
+	server := exec.Command(s.program, s.file)
+	server.Env = append(agentproc.Environ(), "PYTHONDONTWRITEBYTECODE=1", "AGENT=http://"+n.Base, "LISTEN="+n.addr, "ROOST_TOKEN="+token)
 	n.server = agenttest.Start(t, server)
 	return n
 }

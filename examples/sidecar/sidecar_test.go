@@ -28,11 +28,8 @@ func TestSidecar(t *testing.T) {
 	if testing.Short() {
 		t.Skip("real processes take seconds")
 	}
-	if _, err := exec.LookPath("node"); err != nil {
-		t.Fatalf("%v; scripts/deps.sh installs it", err)
-	}
 	// Otherwise go test would use its cache after a change of these.
-	for _, file := range []string{"server.mjs", "agent.mjs"} {
+	for _, file := range []string{"server.mjs", "agent.mjs", "server.py", "agent.py"} {
 		if _, err := os.ReadFile(file); err != nil {
 			t.Fatal(err)
 		}
@@ -41,10 +38,19 @@ func TestSidecar(t *testing.T) {
 	if err := os.WriteFile(secret, []byte(token), 0o600); err != nil {
 		t.Fatal(err)
 	}
+	for _, s := range []server{{"node", "server.mjs"}, {"python3", "server.py"}} {
+		if _, err := exec.LookPath(s.program); err != nil {
+			t.Fatalf("%v; scripts/deps.sh installs it", err)
+		}
+		t.Run(s.program, func(t *testing.T) { testServer(t, s, secret) })
+	}
+}
+
+func testServer(t *testing.T, s server, secret string) {
 	t.Run("Redis", func(t *testing.T) {
 		t.Parallel()
 		redis := redistest.Start(t)
-		f := newFleet(t, "--http-token-file", secret, "--http-token-reads", "--redis", redis.URL())
+		f := newFleet(t, s, "--http-token-file", secret, "--http-token-reads", "--redis", redis.URL())
 		homes := f.meet(t)
 		f.move(t, homes)
 		f.kill(t, homes)
@@ -52,8 +58,11 @@ func TestSidecar(t *testing.T) {
 	})
 	t.Run("Hash", func(t *testing.T) {
 		t.Parallel()
-		f := newFleet(t, "--http-token-file", secret)
+		f := newFleet(t, s, "--http-token-file", secret)
 		homes := f.meet(t)
+		if s.program == "python3" {
+			f.report(t, homes)
+		}
 		f.drain(t, homes)
 		f.kill(t, homes)
 		f.stop(t)
@@ -61,7 +70,7 @@ func TestSidecar(t *testing.T) {
 	t.Run("Touch", func(t *testing.T) {
 		t.Parallel()
 		redis := redistest.Start(t)
-		n := startNode(t, "a", "--http-token-file", secret, "--redis", redis.URL(), "--pin-ttl", "3s")
+		n := startNode(t, s, "a", "--http-token-file", secret, "--redis", redis.URL(), "--pin-ttl", "3s")
 		f := &fleet{[]*node{n}}
 		f.meet(t)
 		f.keep(t)
@@ -71,11 +80,11 @@ func TestSidecar(t *testing.T) {
 // fleet is the running nodes.
 type fleet struct{ nodes []*node }
 
-func newFleet(t *testing.T, args ...string) *fleet {
+func newFleet(t *testing.T, s server, args ...string) *fleet {
 	t.Helper()
-	f := &fleet{[]*node{startNode(t, "a", args...)}}
+	f := &fleet{[]*node{startNode(t, s, "a", args...)}}
 	args = append(args, "--join", f.nodes[0].Gossip)
-	f.nodes = append(f.nodes, startNode(t, "b", args...), startNode(t, "c", args...))
+	f.nodes = append(f.nodes, startNode(t, s, "b", args...), startNode(t, s, "c", args...))
 	agenttest.Agree(t, f.nodes[0].Agent, f.nodes[1].Agent, f.nodes[2].Agent)
 	return f
 }
@@ -193,6 +202,23 @@ func (f *fleet) move(t *testing.T, homes map[string]*node) {
 	if now := f.meet(t); !maps.Equal(now, homes) {
 		t.Errorf("after %s was moved to %s, rooms live on %v, want %v", room, to.ID, now, homes)
 	}
+}
+
+// report waits until each server has reported its participants as load.
+func (f *fleet) report(t *testing.T, homes map[string]*node) {
+	t.Helper()
+	redistest.Eventually(t, "the loads", func() error {
+		m, err := f.nodes[0].Members(t.Context())
+		if err != nil {
+			return err
+		}
+		for i, n := range f.nodes {
+			if got, want := m.Members[i].Load, int64(2*len(of(homes, n))); got != want {
+				return fmt.Errorf("the load of %s is %d, want %d", n.ID, got, want)
+			}
+		}
+		return nil
+	})
 }
 
 // drain drains a node: its server releases all rooms because of the events.
