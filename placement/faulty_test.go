@@ -158,7 +158,7 @@ func TestWeightsBeyondLeastPartitions(t *testing.T) {
 		nodes[i] = placement.Node{ID: lease.NodeID(fmt.Sprint("n", i)), Weight: 1<<32 - 1}
 	}
 	_, err := placement.Compute(placement.Input{Nodes: nodes, Partitions: 65536, Strategy: placement.LeastPartitions(1, 3)})
-	if err == nil || !strings.Contains(err.Error(), "use smaller ones") {
+	if err == nil || !strings.Contains(err.Error(), "use smaller weights") {
 		t.Errorf("error %v", err)
 	}
 }

@@ -241,7 +241,7 @@ func TestWhy(t *testing.T) {
 		{mustComputeBy(t, placement.VnodeRing(), 8, nodes...), "on the ring of 3 nodes, the first point at or after its hash is one of "},
 		{mustComputeBy(t, placement.LeastPartitions(1, 2), 8, nodes...), "it had no owner on record, and c had the fewest partitions"},
 		{mustComputeBy(t, byTurns{}, 8, nodes...), "the strategy by-turns placed it on c"},
-		{mustCompute(t, 5, nodes...), "there is no partition 5: they are numbered from 0 to 4"},
+		{mustCompute(t, 5, nodes...), "there is no partition 5: partitions are numbered from 0 to 4"},
 		{mustCompute(t, 8), "no node may own it"},
 		{nil, "there is no partition 5"},
 	} {

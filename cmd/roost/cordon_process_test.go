@@ -55,7 +55,7 @@ func TestCordonCommand(t *testing.T) {
 	inState(t, b, "cordoned")
 	agree(t, a, b, c)
 	code, _, problem := roost(t, "cordon", "z", "--for", "1m", "--addr", b.Base)
-	if code != exitFailed || problem != "roost: no member has this id: see /v1/members\n" {
+	if code != exitFailed || problem != "roost: no member has this id; /v1/members lists the members\n" {
 		t.Errorf("cordon z: %d %q", code, problem)
 	}
 	if out := succeeds(t, "uncordon", "b", "--addr", b.Base); out != "b is not cordoned, and every member has agreed\n" {
@@ -84,7 +84,7 @@ func TestHealthCommand(t *testing.T) {
 	}
 	inState(t, b, "")
 	b.Logs("hold ended", "unhealthy")
-	if out := succeeds(t, "health", "--ttl", "0", "--addr", b.Base); out != "b expects no further report\n" {
+	if out := succeeds(t, "health", "--ttl", "0", "--addr", b.Base); out != "b expects no more reports\n" {
 		t.Errorf("health prints %q", out)
 	}
 	agree(t, a, b, c)

@@ -150,7 +150,7 @@ func TestWatchComesBack(t *testing.T) {
 	b.shows(b.out, "v99")
 	b.ends()
 	address := strings.Replace(f.Env["ROOST_ADDR"], "me:secret", "…", 1)
-	want := "roost: the agent at " + address + " has ended, or cannot be reached; retrying\n" +
+	want := "roost: the agent at " + address + " has stopped or is unreachable; retrying\n" +
 		"roost: the agent at " + address + " answers again: the state at this time follows\n"
 	if got := b.problem.String(); got != want {
 		t.Errorf("got %q\nwant %q", got, want)

@@ -17,11 +17,11 @@ import (
 func (p *program) historyCommand() *cobra.Command {
 	return p.clientCommand(&cobra.Command{
 		Use:   "history [flags]",
-		Short: "List what an agent saw happen",
-		Long: `List the last 200 events that the agent saw since it was started, the latest last: members
-that joined or were lost and why, drains, cordons, weights, when its own node was fenced or
-isolated, and how many partitions each change moved. Agents on two sides of a cut network saw
-different events, so ask both. Times are in the time zone of this terminal.`,
+		Short: "List the events that an agent has seen",
+		Long: `List the last 200 events that the agent has seen since it started, the latest last: members
+that joined, members that were lost and why, drains, cordons, weights, when its own node was
+fenced or isolated, and how many partitions each change moved. Agents on the two sides of a
+split see different events, so ask both. Times are in this terminal's time zone.`,
 		Example: `  roost history
   roost history --addr 127.0.0.1:8402 | tail
   roost history --output json | jq -c '.events[] | select(.kind == "lost")'`,
@@ -72,7 +72,7 @@ func detailOf(e clusterhttp.Event) string {
 	case e.Kind == cluster.EventReady && one && e.Members > 0:
 		return fmt.Sprintf("with %s, owns %s", term.Plural(e.Members, "member"), term.Plural(e.Partitions, "partition"))
 	case e.Kind == cluster.EventReturned && e.Reason != "":
-		return "another incarnation; the one before: " + term.Printable(e.Reason)
+		return "new incarnation; the previous one: " + term.Printable(e.Reason)
 	}
 	return strings.Join(partsOf(e), ", ")
 }

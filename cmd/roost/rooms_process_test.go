@@ -170,18 +170,18 @@ func TestRooms(t *testing.T) {
 		t.Errorf("b says %+v, %v", got, err)
 	}
 	roomCommands(t, b,
-		"room release "+room+" -> is not pinned any more",
+		"room release "+room+" -> is no longer pinned",
 		"room "+room+" --size 3 -> "+room+" is not pinned. With 3 participants it would go to a",
 		"room resolve "+room+" -> "+room+" lives on a (partition ",
 		"room show "+homes["b"]+" -> lives on b (partition ",
-		"room relays "+homes["b"]+" -> relays of "+homes["b"]+", the best first: a\n",
+		"room relays "+homes["b"]+" -> relays of "+homes["b"]+", best first: a\n",
 		"rooms --node b --limit 1 -> there are more than these 1",
 		"room resolve move -> move lives on ",
 		"room show move -> move lives on ",
 	)
 	for command, want := range map[string]string{
 		"room move nothing a":       "the room is not pinned",
-		"room move move nobody":     "node takes no rooms: nobody",
+		"room move move nobody":     "node accepts no rooms: nobody",
 		"room release nothing":      "the room is not pinned",
 		"room resolve {17}":         "room: invalid name",
 		"room show *":               "room: invalid name",
@@ -325,7 +325,7 @@ func TestForgottenJoin(t *testing.T) {
 	})
 	b.Logs("nodes of this store not reached by gossip")
 	code, out, _ := roost(t, "doctor", "--over", "1ms", "--addr", b.Base)
-	if code != exitBroken || !strings.Contains(out, "1 node with heartbeats in Redis and out of reach of gossip: a") {
+	if code != exitBroken || !strings.Contains(out, "1 node with heartbeats in Redis, but out of reach of gossip: a") {
 		t.Errorf("doctor: %d\n%s", code, out)
 	}
 	if n := values(t, metricsOf(t, b.Base))["roost_rooms_nodes_cut_off"]; n != 1 {

@@ -19,7 +19,7 @@ func others(s setup) map[string]setup {
 		`partitions is 64 here and 1024 on `:                               partitions,
 		`prefix is other: here and roost: on `:                             prefix,
 		`cost of 2 participants is 4 here and 2 on `:                       cost,
-		`cluster "` + s.Cluster + `" has the keys of this store (so says `: name,
+		`cluster "` + s.Cluster + `" uses the keys of this store (according to `: name,
 	}
 }
 

@@ -55,8 +55,8 @@ func TestBroken(t *testing.T) {
 		{"random", assigning(random), "Deterministic", "is there a random number"},
 		{"the order of a map", assigning(mapOrder), "Deterministic", "answers differently"},
 		{"a seed for each instance", newSeeded, "Deterministic", "another instance answers differently"},
-		{"sticky", func() placement.Strategy { return &sticky{} }, "Forgetful", "nodes with different pasts would not agree"},
-		{"keeps by ids", func() placement.Strategy { return &keeper{byID: true} }, "Forgetful", "nodes with different pasts would not agree"},
+		{"sticky", func() placement.Strategy { return &sticky{} }, "Forgetful", "nodes with different histories would not agree"},
+		{"keeps by ids", func() placement.Strategy { return &keeper{byID: true} }, "Forgetful", "nodes with different histories would not agree"},
 		{"sorts its argument", assigning(sortsByWeight), "LeavesNodesAlone", "Assign modifies the nodes"},
 		{"notes on labels", assigning(writesLabels), "LeavesNodesAlone", "Assign modifies the nodes"},
 		{"modifies when it ranks", ranking(func(nodes []placement.Node, _ placement.Partition, _ int, ranked []int) []int {
@@ -102,16 +102,16 @@ func TestBroken(t *testing.T) {
 		}), "Stateful", "nodes without a memory would not agree"},
 		{"moves to an unknown node", levelling(func(nodes []placement.Node, _ []int) []placement.Move {
 			return []placement.Move{{From: nodes[0].ID, To: "x"}}
-		}), "Stateful", `to "x", which is none of the 1 nodes`},
+		}), "Stateful", `to "x", which is not among the 1 nodes`},
 		{"moves another node's", levelling(func(nodes []placement.Node, _ []int) []placement.Move {
 			return []placement.Move{{From: "x", To: nodes[0].ID}}
 		}), "Stateful", `from "x", owned by "node-00"`},
 		{"moves beyond the last", levelling(func([]placement.Node, []int) []placement.Move {
 			return []placement.Move{{Partition: 1}}
-		}), "Stateful", "moves partition 1, which is not to move"},
+		}), "Stateful", "moves partition 1, which must not move"},
 		{"moves twice", levelling(func(nodes []placement.Node, _ []int) []placement.Move {
 			return slices.Repeat([]placement.Move{{From: nodes[0].ID, To: nodes[0].ID}}, 2)
-		}), "Stateful", "moves partition 0, which is not to move"},
+		}), "Stateful", "moves partition 0, which must not move"},
 		{"never rests", levelling(func(nodes []placement.Node, owners []int) []placement.Move {
 			return []placement.Move{{From: nodes[owners[0]].ID, To: nodes[(owners[0]+1)%len(nodes)].ID}}
 		}), "Stateful", "(all: false) still moves partition 0"},

@@ -235,7 +235,7 @@ func TestTop(t *testing.T) {
 		resume := f.pause()
 		p.shows(t, "no answer since")
 		resume()
-		p.shows(t, "answers again; changes in between are not listed")
+		p.shows(t, "answers again; changes in between are missing")
 		p.resize(t, 20, 5)
 		p.shows(t, "more lines")
 		p.resize(t, 120, 7) // the header and two of three members

@@ -11,7 +11,7 @@ import (
 // TestFaultsAreNamed makes a fault of the network of n3. Within 10 s doctor --all, the page, the members, the
 // history and the log of n2 name the cause and the node, and nothing else; so does the log of n3.
 func TestFaultsAreNamed(t *testing.T) {
-	const alone = "warn members: heard over TCP alone: n3 at 10.99.102.3:7946"
+	const alone = "warn members: heard only over TCP: n3 at 10.99.102.3:7946"
 	lost := "expired"
 	if *long { // with a TTL of 6 s, members confirm sooner that a host has gone: a cut looks the same
 		lost = "crashed"
@@ -30,7 +30,7 @@ func TestFaultsAreNamed(t *testing.T) {
 				Doctor: []string{
 					"fail views: sides that do not see each other: n1, n2 | n3",
 					"warn members: lost: n3 " + lost + " ", "n1 warn members: lost: n3 " + lost + " ",
-					"n3 fail seeds: alone, although it was started to join ", "n3 warn members: lost: n1 expired ",
+					"n3 fail seeds: alone, although it should join ", "n3 warn members: lost: n1 expired ",
 				},
 				Page: []string{"warn members: lost: n3 " + lost + " "}, Members: []string{"n1 active", "n2 active", "n3 " + lost + " "},
 				History: []string{"lost n3 " + lost}, Log: []string{"member lost n3 " + lost, "ownership changed"},

@@ -190,7 +190,7 @@ func TestAnotherCluster(t *testing.T) {
 	}
 	err := a.Refused()
 	for _, text := range []string{
-		`cluster "prod" has the keys of this store (so says a)`,
+		`cluster "prod" uses the keys of this store (according to a)`,
 		`this node is of cluster "c": give each cluster a prefix`,
 	} {
 		if !errors.Is(err, ErrSettings) || !strings.Contains(err.Error(), text) {

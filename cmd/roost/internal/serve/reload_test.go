@@ -168,7 +168,7 @@ func TestSaveKeys(t *testing.T) {
 			t.Fatal(err)
 		}
 		time.Sleep(time.Minute)
-		if err := errors.Join(install(third), r.saveKeys()); err == nil || !strings.Contains(err.Error(), "is no regular file") {
+		if err := errors.Join(install(third), r.saveKeys()); err == nil || !strings.Contains(err.Error(), "is not a regular file") {
 			t.Errorf("without a file: %v", err)
 		}
 		time.Sleep(time.Minute)

@@ -177,7 +177,7 @@ func (w *web) whileJoining(out http.ResponseWriter, in *http.Request) {
 		_, _ = io.WriteString(out, `{"status":"ok"}`+"\n")
 		return
 	}
-	why := "no node has let this one in yet: see the log of this agent"
+	why := "no other node has accepted this node yet: see this agent's log"
 	if latest := w.waitsFor.Load(); open && latest != nil {
 		why = *latest
 	}

@@ -91,7 +91,7 @@ func TestOnce(t *testing.T) {
 	for _, want := range []string{
 		"5 agents start", "5,000 times", "node-6 joins", "is killed", "drains", "leaves",
 		"1/6 = 16.7 %", "1/5 = 20.0 %", "People join 203 rooms", "A 50-person room overrides the hash",
-		"the owner of its partition has no headroom", "expected: none", "re-pinned after", "starts again elsewhere",
+		"the owner of its partition has no headroom", "expected: none", "re-pinned after", "begins again on another node",
 		"All 59 checks held",
 	} {
 		if !strings.Contains(w.String(), want) {
