@@ -14,9 +14,8 @@ import (
 )
 
 // The model of confirmed failure: a subject and two watchers run real sets; a third watcher is
-// known to them by its failure reports alone. What was ever sent may be received at any time,
-// in any order, any number of times, or never. Heartbeats are received whole, or as a
-// rounded age.
+// known to them by its failure reports alone. Every message that was ever sent may be received at any time,
+// in any order, any number of times, or never. A set receives a heartbeat whole, or only its rounded age.
 
 // The invariants. "Once messages flow" means that each set receives all that was ever sent, and
 // a reported subject that runs sends the heartbeat that refutes it.

@@ -62,7 +62,7 @@ func TestExport(t *testing.T) {
 	})
 }
 
-// A table by a strategy that only its writer has keeps its owners.
+// A table keeps its owners even if only its writer has the strategy.
 func TestExportOfAForeignTable(t *testing.T) {
 	for _, name := range []string{"by-turns", "by-turns+zones", "bounded-rendezvous"} {
 		table := mustComputeBy(t, fixed{name: name, assign: []int{1, 0, 1}, rank: []int{0, 1}}, 3, equals("a", "b")...)
@@ -73,8 +73,8 @@ func TestExportOfAForeignTable(t *testing.T) {
 	}
 }
 
-// Rank makes no ring that Assign would reject: each imported table could take the
-// memory of millions of points.
+// Rank builds no ring that Assign would reject, because each imported table could then take the memory of
+// millions of points.
 func TestImportOfARingTooLarge(t *testing.T) {
 	nodes := []placement.Node{{ID: "a", Weight: math.MaxUint32}, {ID: "b", Weight: math.MaxUint32}}
 	read := reread(t, mustComputeBy(t, fixed{name: "vnode-ring", assign: []int{1}}, 1, nodes...))
@@ -83,7 +83,7 @@ func TestImportOfARingTooLarge(t *testing.T) {
 	}
 }
 
-// An imported table is no base for others: here it has wrong owners.
+// Compute does not use an imported table as a base. The imported table here has wrong owners.
 func TestImportIsNoBase(t *testing.T) {
 	nodes := fleet(1, 20)
 	honest := mustCompute(t, 64, nodes...)
@@ -168,7 +168,7 @@ func TestExportOfNoTable(t *testing.T) {
 	}
 }
 
-// For any bytes, import returns an error or a consistent table.
+// For any input, import returns an error or a consistent table.
 func FuzzImport(f *testing.F) {
 	for _, s := range []placement.Strategy{
 		nil, placement.LeastPartitions(1, 3), placement.Zoned(placement.Bounded(110)),

@@ -28,7 +28,7 @@ func anyBuiltin() *rapid.Generator[placement.Strategy] {
 	})
 }
 
-// The name of a built-in strategy names it.
+// ParseStrategy returns a built-in strategy for its name.
 func TestParseStrategyNamesItself(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s := anyBuiltin().Draw(t, "strategy")

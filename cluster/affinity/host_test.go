@@ -154,8 +154,8 @@ func TestMovedFromFullCache(t *testing.T) {
 	})
 }
 
-// A room is moved, and the notification is taken up, between the store's answer to Host
-// and the hosting.
+// Between the store's answer to Host and the start of the hosting, the room is moved, and the node learns
+// that from a notification.
 func TestMovedDuringHost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &faulty{Store: pinstore.NewMemory()}

@@ -129,7 +129,7 @@ func TestNoRedis(t *testing.T) {
 func TestStay(t *testing.T) {
 	w := startDemo(t, "--nodes", "2", "--http", "127.0.0.1:0")
 	w.shows(t, "roost room all-hands --addr ")
-	if !strings.Contains(w.String(), "for which this process stands in") {
+	if !strings.Contains(w.String(), "which this process imitates") {
 		t.Error("the store is not mentioned")
 	}
 	addr := regexp.MustCompile(`Watch it at http://(\S+)/`).FindStringSubmatch(w.String())[1]

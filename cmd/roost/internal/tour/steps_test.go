@@ -64,7 +64,7 @@ func expectBroken(t *testing.T, s scene, want []string) {
 // TestBrokenStep: a step names partitions and rooms that should have stayed, or should
 // have moved, and the verdict repeats that.
 func TestBrokenStep(t *testing.T) {
-	const moved, host = "no pinned room moved: yard was pinned to b (epoch 17, 3 people), ", "each room is hosted by the node that it is pinned to, and by no other node:  host of yard: by its pin "
+	const moved, host = "no pinned room moved: yard was pinned to b (epoch 17, 3 people), ", "each room is hosted by the node that it is pinned to, and by no other node: host of yard: by its pin "
 	for name, c := range map[string]struct {
 		table  string
 		after  map[string]lease.NodeID
@@ -122,7 +122,7 @@ func TestOverrideStep(t *testing.T) {
 		"all by the hash":     {"aaa", []string{"that node is not a, the owner by hash, which has no headroom: "}},
 		"each elsewhere": {"bcb", []string{
 			"all 50 people are sent to the same node, by all 3 agents: ",
-			"each room is hosted by the node that it is pinned to, and by no other node:  host of all-hands: ",
+			"each room is hosted by the node that it is pinned to, and by no other node: host of all-hands: ",
 			"all 3 agents list the same 2 pins, one per room: pin of all-hands: a says b (epoch 17, 50 people), b says c ",
 		}},
 	} {
