@@ -31,8 +31,8 @@ func inState(t *testing.T, p *proc, want string) {
 	})
 }
 
-// TestCordonCommand: one agent takes another out for all, also after kill -9 and a restart
-// under the same id, until the cordon is cancelled.
+// TestCordonCommand: an agent cordons another agent for all members. The cordon lasts until it is cancelled,
+// even after kill -9 and a restart with the same id.
 func TestCordonCommand(t *testing.T) {
 	t.Parallel()
 	args := []string{"--heartbeat", "400ms", "--ttl", "4s"}
@@ -65,7 +65,7 @@ func TestCordonCommand(t *testing.T) {
 	agree(t, a, b, c)
 }
 
-// TestHealthCommand: a program next to an agent reports its health, and is silent then.
+// TestHealthCommand: an application next to an agent reports its health, and then stops reporting.
 func TestHealthCommand(t *testing.T) {
 	t.Parallel()
 	a, b, c := trio(t, calm()...)

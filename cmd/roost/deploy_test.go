@@ -19,7 +19,7 @@ import (
 	"github.com/roost-cluster/roost/internal/redistest"
 )
 
-// TestSettingsReference: docs/settings.md is written from the settings.
+// TestSettingsReference generates docs/settings.md from the settings.
 func TestSettingsReference(t *testing.T) {
 	var b strings.Builder
 	b.WriteString(`# Settings of roost agent

@@ -25,7 +25,7 @@ func healthyStats() clusterhttp.Stats {
 	return fakeagent.Healthy()["GET /v1/stats"].(clusterhttp.Stats)
 }
 
-// TestDoctorCommand: exit codes and output, also of an agent without a view.
+// TestDoctorCommand tests exit codes and output, including an agent that has not joined.
 func TestDoctorCommand(t *testing.T) {
 	joining := clusterhttp.Problem{
 		Status:  http.StatusServiceUnavailable,
@@ -107,8 +107,8 @@ func TestCheckLines(t *testing.T) {
 	}
 }
 
-// TestFindingsShared: agents share a finding that differs only by durations and counts. What names other
-// nodes, or other settings, is a finding of its own.
+// TestFindingsShared: agents share a finding that differs only by durations and counts. Findings that name
+// different nodes or settings stay separate.
 func TestFindingsShared(t *testing.T) {
 	for _, c := range []struct {
 		one, two string
@@ -138,7 +138,7 @@ func TestFindingsShared(t *testing.T) {
 	}
 }
 
-// TestReportFits: 80 columns are enough for a report with --all, and no word of it is lost.
+// TestReportFits: a report with --all fits into 80 columns, and no word is lost.
 func TestReportFits(t *testing.T) {
 	var r report
 	if err := json.Unmarshal([]byte(allOfTown(t, "doctor")), &r); err != nil {
@@ -195,7 +195,8 @@ func TestDoctorNamesWhatDoesNotArrive(t *testing.T) {
 	}
 }
 
-// TestDoctorAllLosesAnAgent: one that fails between the looks has no view, and nothing is found of what it did not say.
+// TestDoctorAllLosesAnAgent: an agent that fails between the two looks has no view, and doctor reports no
+// findings about what the agent did not say.
 func TestDoctorAllLosesAnAgent(t *testing.T) {
 	t.Parallel()
 	f := town(t, 1)
@@ -243,8 +244,8 @@ func town(t *testing.T, others int) (agents []*fakeagent.Agent) {
 	return agents
 }
 
-// TestDoctorAllOfMany: more agents than are asked at a time take their looks one after the other, and none
-// lacks the time for it.
+// TestDoctorAllOfMany: if there are more agents than doctor asks at the same time, it asks the rest later,
+// and each agent has enough time.
 func TestDoctorAllOfMany(t *testing.T) {
 	t.Parallel()
 	f := town(t, 65)
@@ -257,7 +258,7 @@ func TestDoctorAllOfMany(t *testing.T) {
 	})
 }
 
-// TestDoctorAllWithin: what was not asked when the time ends is named, and not checked.
+// TestDoctorAllWithin: doctor names the agents that it had no time to ask, and does not check them.
 func TestDoctorAllWithin(t *testing.T) {
 	t.Parallel()
 	f := town(t, 70)

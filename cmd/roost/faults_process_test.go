@@ -25,7 +25,8 @@ type faulty struct {
 	at      *agenttest.Observer
 }
 
-// namedFault is one problem of node b, or of what the nodes share, and what is seen of it.
+// namedFault is a problem of node b, or of something that the nodes share, together with what users see of
+// it.
 type namedFault struct {
 	name   string
 	args   []string        // of all agents, besides the usual
@@ -37,7 +38,7 @@ type namedFault struct {
 	want   agenttest.Views // at c
 }
 
-// finds returns the views in which doctor and the page have these findings, all nodes are active, and nothing
+// finds returns views in which doctor and the page have these findings, all nodes are active, and nothing
 // else happens.
 func finds(findings ...string) agenttest.Views {
 	return agenttest.Views{Doctor: findings, Page: findings, Members: []string{"a active", "b active", "c active"}}
@@ -179,7 +180,8 @@ func (f *faulty) advertiseNothing() {
 	f.b.Process = b.Process
 }
 
-// waitForUneven waits for the line that says so: it comes before or after others, once.
+// waitForUneven waits for the log line about an uneven spread. It is logged once, before or after other
+// lines.
 func (f *faulty) waitForUneven() {
 	f.t.Helper()
 	f.c.Logs(`"partitions are spread unevenly"`, "raise Partitions from 2")

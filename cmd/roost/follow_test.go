@@ -61,8 +61,8 @@ func (b *background) shows(what fmt.Stringer, text string) {
 	})
 }
 
-// TestWatchAppends: without a terminal, only changes are printed; ages and loads are none.
-// An agent that is away is mentioned once.
+// TestWatchAppends: without a terminal, the command prints only changes, which do not include ages and loads.
+// It mentions an absent agent once.
 func TestWatchAppends(t *testing.T) {
 	t.Parallel()
 	f := fakeagent.New(t)

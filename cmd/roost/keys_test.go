@@ -115,7 +115,7 @@ func TestKeysOverNetwork(t *testing.T) {
 	changeKeys(t, former, printOf(t, former))
 }
 
-// TestFirstKey: a cluster without a key gets one in the same three steps.
+// TestFirstKey: a cluster without a key gets its first key in the same three steps.
 func TestFirstKey(t *testing.T) {
 	t.Parallel()
 	changeKeys(t, cluster.PlainText+"\n", cluster.PlainText)
@@ -252,8 +252,8 @@ func changeKeys(t *testing.T, former, one string) {
 	}
 }
 
-// A key goes to no agent where the network could read it, and to none that has not shown whom it obeys. Steps
-// that make no sense are refused.
+// The command does not send a key to an agent if someone on the network could read it, or if the agent does
+// not require a token. It refuses steps that make no sense.
 func TestKeysNotSent(t *testing.T) {
 	t.Parallel()
 	token, key := secretFile(t, "token\n"), secretFile(t, succeeds(t, "keygen"))
@@ -330,7 +330,7 @@ func showsKeys(t *testing.T, of *proc, file string) error {
 	return nil
 }
 
-// What roost keys says at each step of a change of the key, and of steps that were left out.
+// This tests the advice of roost keys at each step of a key change, and if steps were skipped.
 func TestAdviceOnKeys(t *testing.T) {
 	node := func(id lease.NodeID, sends string, accepts ...string) keysOf { return keysOf{id, sends, accepts} }
 	const first = "Make the new key the first line on all nodes before you remove the old key."
