@@ -174,7 +174,7 @@ func TestProblemIs(t *testing.T) {
 			cluster.ErrKeyLacking, 409, CodeKeyLacking,
 			"live members do not accept this gossip key: r1; install it there first, or wait until their records have spread",
 		},
-		{cluster.ErrKeyInUse, 409, CodeKeyInUse, "this gossip key is used to send: r1"},
+		{cluster.ErrKeyInUse, 409, CodeKeyInUse, "this gossip key is still used to send: r1"},
 		{cluster.ErrManyKeys, 409, CodeManyKeys, "a node can have at most 4 gossip keys: remove one first: r1"},
 		{affinity.ErrNoPin, 404, CodeNoPin, "the room is not pinned: r1"},
 		{affinity.ErrNotLive, 409, CodeNotLive, "node accepts no rooms: r1"},
@@ -182,7 +182,7 @@ func TestProblemIs(t *testing.T) {
 		{affinity.ErrNoCapacity, 503, CodeNoCapacity, "no node has the capacity: r1"},
 		{affinity.ErrRequire, 503, CodeRequire, "no node meets the requirement: r1"},
 		{pinstore.ErrStore, 503, CodeStore, "the store does not answer: r1"},
-		{affinity.ErrSettings, 503, CodeSettings, "settings differ from those of other nodes: r1"},
+		{affinity.ErrSettings, 503, CodeSettings, "settings differ from other nodes: r1"},
 		// No code stands for these.
 		{
 			affinity.ErrFenced, 503, CodeNotReady,
@@ -214,7 +214,7 @@ func TestProblemOfAFailure(t *testing.T) {
 	inTrio(t, Options{}, func(t *testing.T, c *clustertest.Cluster, h *api) {
 		c.Start("a") // two processes with one id: the older one stops
 		<-h.agent.Done()
-		expect(t, do(h, "GET", "/v1/place?key=x", ""), 503, `the agent has stopped: cluster: two processes use the node id \"a\": this one at `)
+		expect(t, do(h, "GET", "/v1/place?key=x", ""), 503, `the agent has stopped: cluster: two processes use the node id \"a\": this process at `)
 		if p := h.problemOf(affinity.ErrClosed); p.Message != "this node is leaving and no longer hosts rooms" {
 			t.Error(p)
 		}

@@ -92,15 +92,15 @@ func TestFaultsAreNamed(t *testing.T) {
 					"warn members: heard only over TCP: b at 127.0.0.1:",
 					"warn views: running, but not members: b (joining: members answer over TCP, but UDP does not get through both ways: is UDP blocked, or can others not reach this node at its advertised address 127.0.0.1:",
 				},
-				Members: []string{"a active", "c active", "b is reachable only over TCP:  ", "b left "},
+				Members: []string{"a active", "c active", "b is reachable only over TCP: ", "b left "},
 				History: []string{"draining b", "lost b left"}, Log: []string{"ownership changed", "member left b left"},
 			},
 		},
 		{
 			name: "clock off", begin: (*faulty).startAhead, // d never becomes a member
 			want: agenttest.Views{
-				Doctor:  []string{"fail clocks: more than 5s ahead of other clocks:  d by "},
-				Page:    []string{"fail clocks: more than 5s ahead of other clocks:  d by "},
+				Doctor:  []string{"fail clocks: more than 5s ahead of other clocks: d by "},
+				Page:    []string{"fail clocks: more than 5s ahead of other clocks: d by "},
 				Members: append(finds().Members, "d is rejected: its clock is "),
 				Log:     []string{"rejected heartbeats: sender's clock too far ahead d by "},
 			},

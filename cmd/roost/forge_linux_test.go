@@ -321,7 +321,7 @@ func TestForgedProcess(t *testing.T) {
 	s := scene{a: a, b: b}
 	ctx, end := context.WithCancel(t.Context())
 	s.spray(ctx, t, 50, func(i int) []byte { return f.packet(f.kinds()["processes"](i)) })
-	a.Exits(exitFailed, `two processes use the node id "a": this one at `+a.Gossip)
+	a.Exits(exitFailed, `two processes use the node id "a": this process at `+a.Gossip)
 	end()
 	s.wait.Wait()
 	agree(t, b)

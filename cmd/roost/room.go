@@ -255,7 +255,7 @@ func (v *roomsView) ask(ctx context.Context, s *session.Session) (session.View, 
 	below := ""
 	switch {
 	case list.Truncated:
-		below = fmt.Sprintf("\nthere are more than these %d rooms: see --limit and --node\n", len(list.Rooms))
+		below = fmt.Sprintf("\nthere are more rooms than these %d: see --limit and --node\n", len(list.Rooms))
 	case err == nil && len(list.Rooms) == 0 && v.node != "" && !s.JSON:
 		below = v.unknown(memberIDs(ctx, s))
 	}

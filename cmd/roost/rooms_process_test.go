@@ -288,7 +288,7 @@ func TestSettingsOnRedis(t *testing.T) {
 	agree(t, a)
 	other := append(brisk(), "--redis", redis.URL(), "--partitions", "64")
 	for range 2 {
-		launch(t, "x", other...).Exits(exitFailed, "agent failed", "settings differ from those of other nodes",
+		launch(t, "x", other...).Exits(exitFailed, "agent failed", "settings differ from other nodes",
 			"partitions is 64 here and 1024 on a")
 	}
 	if _, err := a.ResolveRoom(t.Context(), "room", affinity.Demand{Size: 2}); err != nil {

@@ -110,7 +110,7 @@ partition 0: "b won\x1b"
 			"\"\\u202ex\"  a     0     0          0\n",
 		"rooms --node b --limit 1": "ROOM  NODE  SIZE  PARTITION  EPOCH\n" +
 			"r     b     0     0          0\n\n" +
-			"there are more than these 1: see --limit and --node\n",
+			"there are more rooms than these 1: see --limit and --node\n",
 		"rooms --node a":          "ROOM  NODE  SIZE  PARTITION  EPOCH\n",
 		"rooms --node bb":         "ROOM  NODE  SIZE  PARTITION  EPOCH\n\nno member is called bb; did you mean a or b?\n",
 		"room pinned":             "pinned lives on b (partition 7): already pinned.\n" + candidates,

@@ -34,7 +34,7 @@ func TestTurns(t *testing.T) {
 		if turn == 20 { // three are enough, if the seed sees each of them
 			t.Fatal("doctor does not name the two processes")
 		}
-		one.Exits(exitFailed, "agent failed", `two processes use the node id "x": this one at `+one.Gossip,
+		one.Exits(exitFailed, "agent failed", `two processes use the node id "x": this process at `+one.Gossip,
 			"and one at "+two.Gossip, "give each its own id (--id)")
 		one, two = two, start(one.Gossip) // as its supervisor does
 	}

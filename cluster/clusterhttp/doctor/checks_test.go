@@ -107,7 +107,7 @@ func TestChecks(t *testing.T) {
 				"node-b": "10.0.0.9:7946",
 				"node-z": "10.0.0.10:7946",
 			}
-		}), "members: warn: heard over TCP alone: node-b at 10.0.0.9:7946, node-z at 10.0.0.10:7946"},
+		}), "members: warn: heard only over TCP: node-b at 10.0.0.9:7946, node-z at 10.0.0.10:7946"},
 		"no loads": {
 			both(member(1, func(m *report.Member) { m.Capacity, m.NoLoad = 500, true })),
 			"members: warn: a capacity, but no load: node-b",
@@ -179,7 +179,7 @@ func TestChecks(t *testing.T) {
 		},
 		"a clock by which a node is no member": {
 			after(func(l *Look) { l.Members.Ahead = []report.Ahead{{ID: "node-z", ByMS: 7010}} }),
-			"clocks: fail: more than 5s ahead of other clocks:  node-z by 7s",
+			"clocks: fail: more than 5s ahead of other clocks: node-z by 7s",
 		},
 		"a slow clock": {after(member(1, func(m *report.Member) { m.ClockOffsetMS = -9000 })), "clocks: warn: node-b by -9s"},
 		"nearly":       {after(member(1, func(m *report.Member) { m.ClockOffsetMS = 2600 })), "clocks: warn: node-b by 2.6s"},
@@ -226,7 +226,7 @@ func TestChecks(t *testing.T) {
 			}
 		}), "members: warn: lost: node-z + balance: warn: 64 partitions"},
 		"too few":  {after(func(l *Look) { l.Table.Partitions = 2 }), "balance: fail: 2 partitions on 3 nodes"},
-		"weight 0": {after(member(1, func(m *report.Member) { m.Weight = 0 })), "members: warn: of weight 0: node-b"},
+		"weight 0": {after(member(1, func(m *report.Member) { m.Weight = 0 })), "members: warn: with weight 0: node-b"},
 		"all settle": {after(func(l *Look) { // as they do when they start together
 			for i := range l.Members.Members {
 				l.Members.Members[i].State = lease.Settling
@@ -235,11 +235,11 @@ func TestChecks(t *testing.T) {
 		"one drains": {after(member(1, func(m *report.Member) { m.State = lease.Draining })), ""},
 		"no owner": {
 			after(func(l *Look) { weigh(l, 0, 0, 0) }),
-			"members: fail: none of 3 members + members: warn: of weight 0: node-a, node-b, node-c",
+			"members: fail: no node of 3 members + members: warn: with weight 0: node-a, node-b, node-c",
 		},
 		"one and drains": {
 			after(func(l *Look) { weigh(l, 0, 100, 100); drainAll(l, 1, 2) }),
-			"members: fail: none of 3 members may own anything; draining: node-b, node-c + members: warn: of weight 0: node-a",
+			"members: fail: no node of 3 members may own anything; draining: node-b, node-c + members: warn: with weight 0: node-a",
 		},
 
 		"lost seed": {
@@ -260,7 +260,7 @@ func TestChecks(t *testing.T) {
 		"itself only": {after(func(l *Look) { l.Stats.Settings.Join = []string{"10.0.0.1:7946"} }), "seeds: warn: none"},
 		"alone": {
 			after(func(l *Look) { l.Members.Members = l.Members.Members[:1] }),
-			"seeds: fail: started to join 10.0.0.2:7946, seeds.test:7946",
+			"seeds: fail: although it should join 10.0.0.2:7946, seeds.test:7946",
 		},
 		"alone by name": {after(func(l *Look) {
 			l.Members.Members, l.Stats.Settings.Join = l.Members.Members[:1], []string{"seeds.test:7946"}
@@ -295,7 +295,7 @@ func TestChecks(t *testing.T) {
 		}, "members: warn: lost: node-z crashed 8s ago"},
 		"heartbeats of a clock that is named": {func(_, a *Look) {
 			a.Stats.Counts.SkewRejected, a.Members.Ahead = 7, []report.Ahead{{ID: "node-z", ByMS: 7010}}
-		}, "clocks: fail: more than 5s ahead of other clocks:  node-z by 7s"},
+		}, "clocks: fail: more than 5s ahead of other clocks: node-z by 7s"},
 		"joins while redis is away": {func(_, a *Look) {
 			a.Stats.Rooms.StoreDoubt, a.Stats.Rooms.Breaker, a.Stats.Rooms.StoreErrors, a.Stats.Rooms.Degraded = true, "open", 9, 9
 		}, "redis: fail: breaker: open"},
@@ -309,7 +309,7 @@ func TestChecks(t *testing.T) {
 		}), "settings: warn: its settings could not be reloaded for 1m1s: roost.yaml:1: unknown key"},
 		"unused": {
 			after(func(l *Look) { l.Stats.Sources = &report.Sources{Restart: []string{"zone", "ttl"}} }),
-			"settings: warn: not in force before a restart: zone, ttl",
+			"settings: warn: not in effect until a restart: zone, ttl",
 		},
 		"unsaved": {
 			after(func(l *Look) { l.Stats.Sources = &report.Sources{KeyFile: "/etc/roost/key"} }),
@@ -459,7 +459,7 @@ func TestRedisAdvice(t *testing.T) {
 		`redis: heartbeat of "a|1": MISCONF Redis is configured to save RDB snapshots, but it's currently unable to persist to disk.`: "disk",
 		`redis: heartbeat of "a|1": NOREPLICAS Not enough good replicas to write.`:                                                    "replicas",
 		"ERR max number of clients reached": "maxclients",
-		"ERR AUTH <password> called without any password configured for the default user. Are you sure your configuration is correct?": "it has none",
+		"ERR AUTH <password> called without any password configured for the default user. Are you sure your configuration is correct?": "which has none",
 		"tls: failed to verify certificate: x509: certificate is valid for b.test, not redis.test":                                     "certificate",
 		"EOF": "proxy",
 		"EOF; found at redis.test:6379: a port with TLS: use rediss:// in place of redis://": "what the finding says",
@@ -470,7 +470,7 @@ func TestRedisAdvice(t *testing.T) {
 		"dial tcp 10.0.0.1:6379: i/o timeout":                       "firewalls",
 		"dial tcp: lookup redis.test on 10.0.0.53:53: no such host": "DNS",
 		"dial tcp: lookup redis.test on 10.0.0.53:53: read udp 10.0.0.1:1->10.0.0.53:53: i/o timeout": "DNS",
-		"not within 150ms": "quick enough",
+		"not within 150ms": "what makes Redis slow",
 		"":                 "whether Redis runs",
 	} {
 		l := healthyLook()
