@@ -85,11 +85,11 @@ func TestCheckLines(t *testing.T) {
 	c := doctor.Check{
 		Name:    "clocks",
 		Status:  doctor.Warn,
-		Finding: "far from the other clocks:  b",
+		Finding: "far from the other clocks: b",
 		Means:   "a node that is ahead is fenced",
 		Do:      "have NTP set the clock",
 	}
-	want := `warn  clocks    far from the other clocks:  b
+	want := `warn  clocks    far from the other clocks: b
                 means: a node that is ahead
                        is fenced
                 do:    have NTP set the
@@ -121,7 +121,7 @@ func TestFindingsShared(t *testing.T) {
 		{"partitions is 64 here and 1024 on n1", "partitions is 1024 here and 64 on n1", false},
 		{"lost: n3 expired 3s ago, n4 crashed 59s ago", "lost: n3 expired 4s ago, n4 crashed 1m0s ago", true},
 		{"about to expire at 6s: n3 4.1s, n4 5s", "about to expire at 6s: n3 4s, n4 5.5s", true},
-		{"far from the other clocks:  n3 by -9s", "far from the other clocks:  n3 by -8.9s", true},
+		{"far from the other clocks: n3 by -9s", "far from the other clocks:  n3 by -8.9s", true},
 		{"expired: 1 more within 2s, 12 since start", "expired: 2 more within 2s, 9 since start", true},
 		{"behind for all of 2s: watch by 1 state", "behind for all of 2s: watch by 3 states", true},
 		{"about 2.1 billion messages: 70 by this node since", "about 2 billion messages: 71 by this node since", true},
@@ -274,7 +274,7 @@ func TestDoctorAllWithin(t *testing.T) {
 		t.Errorf("exits with %d and not with %q\n%s%s", code, want, out, problem)
 	}
 	code, out, problem = roostIn(t, f[0].Env, "doctor", "--within", "1s")
-	if want := "--within bounds --all"; code != exitUsage || !strings.Contains(problem, want) {
+	if want := "--within limits --all"; code != exitUsage || !strings.Contains(problem, want) {
 		t.Errorf("without --all: exits with %d and not with %q\n%s%s", code, want, out, problem)
 	}
 }

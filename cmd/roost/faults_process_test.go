@@ -186,7 +186,7 @@ func (f *faulty) waitForUneven() {
 	f.t.Helper()
 	f.c.Logs(`"partitions are spread unevenly"`, "raise Partitions from 2")
 	_, out, _ := roost(f.t, "doctor", "--addr", f.c.Base, "--over", "1ms")
-	if !strings.Contains(out, "stop all agents, and start all with that --partitions") {
+	if !strings.Contains(out, "stop all agents, then start them with the new --partitions") {
 		f.t.Errorf("no fix in\n%s", out)
 	}
 	f.at = agenttest.Observe(f.t, f.c.Client, f.c.Log)

@@ -193,7 +193,7 @@ func changeKeys(t *testing.T, former, one string) {
 			}
 			return nil
 		})
-		if code != exitFailed || !strings.Contains(out, "Not done at silent: ") || !strings.Contains(out, "states no HTTP API") {
+		if code != exitFailed || !strings.Contains(out, "The step failed at silent: ") || !strings.Contains(out, "reports no HTTP address") {
 			t.Errorf("%v: %d %s", step.args, code, out)
 		}
 		replaceFile(t, filepath.Join(dir, "silent"), step.file)
@@ -241,7 +241,7 @@ func changeKeys(t *testing.T, former, one string) {
 	sees(3)
 	eventually(t, func() error {
 		code, out := keys("--remove", one)
-		if code != exitFailed || !strings.Contains(out, "silent ended without leaving") || !strings.Contains(out, "--despite-lost") {
+		if code != exitFailed || !strings.Contains(out, "silent stopped without leaving") || !strings.Contains(out, "--despite-lost") {
 			return fmt.Errorf("with a lost member: %d %s", code, out)
 		}
 		return nil

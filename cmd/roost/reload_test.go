@@ -205,7 +205,7 @@ func TestWatchedFiles(t *testing.T) {
 	eventually(t, func() error {
 		code, out := call("next", "doctor", "--over", "100ms")
 		words := strings.Join(strings.Fields(out), " ")
-		if code != exitWarned || !strings.Contains(words, "settings cannot be read again for") ||
+		if code != exitWarned || !strings.Contains(words, "settings could not be reloaded for") ||
 			!strings.Contains(words, "roost.yaml: ") || !strings.Contains(words, "cert-key") || metric() != "0" {
 			return fmt.Errorf("doctor: %d %s; metric %s", code, out, metric())
 		}

@@ -71,7 +71,7 @@ func TestDrainRooms(t *testing.T) {
 	succeeds(t, "drain", "--addr", b.Base, "--rooms", "--rate", "1000")
 	succeeds(t, "undrain", "--addr", b.Base)
 	code, _, problem := roost(t, "drain", "--addr", a.Base, "--rate", "5")
-	if code != exitUsage || !strings.Contains(problem, "give --rooms, too") {
+	if code != exitUsage || !strings.Contains(problem, "need --rooms") {
 		t.Errorf("--rate alone: %d %q", code, problem)
 	}
 	pinned := func() (n float64) {

@@ -279,7 +279,7 @@ func TestGuardedReads(t *testing.T) {
 	}
 	succeeds(t, "members", "--addr", a.Base, "--token-file", look)
 	code, _, problem := roost(t, "drain", "--addr", a.Base, "--token-file", look)
-	if code == 0 || !strings.Contains(problem, "this is not it") {
+	if code == 0 || !strings.Contains(problem, "requires a different token") {
 		t.Errorf("drain with the token for reads: %d %s", code, problem)
 	}
 }

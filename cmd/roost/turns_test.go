@@ -35,7 +35,7 @@ func TestTurns(t *testing.T) {
 			t.Fatal("doctor does not name the two processes")
 		}
 		one.Exits(exitFailed, "agent failed", `two processes use the node id "x": this process at `+one.Gossip,
-			"and one at "+two.Gossip, "give each its own id (--id)")
+			"and a process at "+two.Gossip, "give each its own id (--id)")
 		one, two = two, start(one.Gossip) // as its supervisor does
 	}
 	two.Logs("owns nothing", "flapping", "a process with its id was at "+one.Gossip)

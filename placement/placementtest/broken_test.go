@@ -63,10 +63,10 @@ func TestBroken(t *testing.T) {
 			nodes[0].Weight++
 			return ranked
 		}), "LeavesNodesAlone", "Rank modifies the nodes"},
-		{"keeps the slice", func() placement.Strategy { return &keeper{} }, "KeepsNoNodes", "it must not be kept"},
-		{"keeps the slice for ranks", func() placement.Strategy { return &rankKeeper{} }, "KeepsNoNodes", "it must not be kept"},
-		{"ranks another first", reranking(slices.Reverse[[]int]), "Rank", "is not how the rank of all begins"},
-		{"ranks by index", reranking(slices.Sort[[]int]), "Rank", "is not how the rank of all begins"},
+		{"keeps the slice", func() placement.Strategy { return &keeper{} }, "KeepsNoNodes", "must not keep the slice"},
+		{"keeps the slice for ranks", func() placement.Strategy { return &rankKeeper{} }, "KeepsNoNodes", "must not keep the slice"},
+		{"ranks another first", reranking(slices.Reverse[[]int]), "Rank", "is not the beginning of the rank of all"},
+		{"ranks by index", reranking(slices.Sort[[]int]), "Rank", "is not the beginning of the rank of all"},
 		{"ranks as if by turns", ranking(func(nodes []placement.Node, p placement.Partition, n int, _ []int) []int {
 			return placement.Modulo().Rank(nodes, p, n)
 		}), "Rank", "but Assign gives it to"},
@@ -122,7 +122,7 @@ func TestBroken(t *testing.T) {
 			}
 			return []placement.Move{{Partition: placement.Partition(p), From: nodes[0].ID, To: nodes[1].ID}}
 		}), "Stateful", "pass 2 of Level (all: true) still moves"},
-		{"a scratch buffer for all", func() placement.Strategy { return &scratch{} }, "Concurrent", "has to be safe for concurrent use"},
+		{"a scratch buffer for all", func() placement.Strategy { return &scratch{} }, "Concurrent", "must be safe for concurrent use"},
 		{"by turns", always(placement.Modulo()), "Minimal", "comes or goes: not minimal"},
 	} {
 		t.Run(tt.what, func(t *testing.T) {
