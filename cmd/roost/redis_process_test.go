@@ -94,7 +94,7 @@ func TestDoctorOnRedis(t *testing.T) {
 		},
 		"down": {
 			problem: func(_ *testing.T, redis *redistest.Server) { redis.Kill() },
-			want:    []string{"connection refused", "check that Redis runs, and listens"},
+			want:    []string{"connection refused", "check whether Redis runs, and listens"},
 		},
 		"name": {url: func(u *url.URL) { u.Host = "redis.invalid:6379" }, want: []string{"lookup redis.invalid", "why the name has no address"}},
 	} {

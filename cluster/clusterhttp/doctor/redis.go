@@ -107,7 +107,7 @@ var advices = []struct{ part, do string }{ //nolint:gochecknoglobals // a table
 	{"EOF", hungUp},
 	{"connection reset", hungUp},
 	{"lookup ", "find out why the name has no address: check the name in --redis, and the DNS server that the agent asks"},
-	{"connection refused", "check that Redis runs, and listens on this address and port"},
+	{"connection refused", "check whether Redis runs, and listens on this address and port"},
 	{"no route to host", unreachable},
 	{"network is unreachable", unreachable},
 	{"i/o timeout", unreachable},
