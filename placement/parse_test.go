@@ -60,8 +60,8 @@ func TestParseStrategy(t *testing.T) {
 		}
 	}
 	for name, want := range map[string]string{
-		"":                           `no strategy is called ""; there are rendezvous, `,
-		"Rendezvous":                 `no strategy is called "Rendezvous"`,
+		"":                           `there is no strategy ""; the strategies are rendezvous, `,
+		"Rendezvous":                 `there is no strategy "Rendezvous"`,
 		"rendezvous ":                "no strategy",
 		"+zones":                     "no strategy",
 		"rendezvous+zones+zones":     "no strategy",

@@ -300,7 +300,7 @@ func TestProblems(t *testing.T) {
 		"start an agent with `roost agent`, or name the HTTP address of another agent with --addr or ROOST_ADDR"
 	for command, want := range map[string]string{
 		"leave":                            "the agent at ADDR requires a token; give it with --token-file or ROOST_TOKEN_FILE",
-		"leave --token-file " + token:      "the agent at ADDR requires a different token; give it with --token-file",
+		"leave --token-file " + token:      "the agent at ADDR requires a token, and this token is wrong; give the right one with --token-file",
 		"place x":                          "not yet",
 		"doctor --addr 127.0.0.1:1":        nobody,
 		"rooms --watch --addr 127.0.0.1:1": nobody,

@@ -279,7 +279,7 @@ func TestGuardedReads(t *testing.T) {
 	}
 	succeeds(t, "members", "--addr", a.Base, "--token-file", look)
 	code, _, problem := roost(t, "drain", "--addr", a.Base, "--token-file", look)
-	if code == 0 || !strings.Contains(problem, "requires a different token") {
+	if code == 0 || !strings.Contains(problem, "this token is wrong") {
 		t.Errorf("drain with the token for reads: %d %s", code, problem)
 	}
 }

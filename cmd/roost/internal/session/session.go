@@ -288,7 +288,7 @@ func (s *Session) missing(p *clusterhttp.Problem) string {
 	case s.withheld != "":
 		return "token, " + s.withheld
 	case s.Token != "":
-		return "different token; give it with --token-file"
+		return "token, and this token is wrong; give the right one with --token-file"
 	default:
 		return "token; give it with --token-file or ROOST_TOKEN_FILE"
 	}

@@ -48,7 +48,7 @@ func TestWithheld(t *testing.T) {
 		t.Fatal(err)
 	}
 	for other, want := range map[*Session]string{
-		s:                                     "requires a different token",
+		s:                                     "and this token is wrong",
 		s.At("http://node-b:8401", true):      "which the network could read on its way there: see --insecure",
 		s.At("https://node-b:8401", false):    "because only agents without the token report its address",
 		s.At("https://localhost.:8401", true): "because its reported address is on this machine",

@@ -347,7 +347,7 @@ func TestProblems(t *testing.T) {
 		},
 		{"weight 0", []string{"--weight=0"}, nil, "", `--weight "0": to join without owning anything, use --start-draining`},
 		{"weight", []string{"--weight=1000001"}, nil, "", `--weight "1000001": want a whole number from 1 to 1000000`},
-		{"strategy", []string{"--strategy=best"}, nil, "", `--strategy "best": no strategy is called "best"; there are ` + placement.Strategies},
+		{"strategy", []string{"--strategy=best"}, nil, "", `--strategy "best": there is no strategy "best"; the strategies are ` + placement.Strategies},
 		{
 			"parameters of the strategy", nil, nil, "id: a\nstrategy: bounded-rendezvous-99",
 			`DIR/c:2: strategy "bounded-rendezvous-99": strategy "bounded-rendezvous-99" has parameters out of bounds; the nearest is bounded-rendezvous-100`,
