@@ -124,9 +124,9 @@ func TestImportRejects(t *testing.T) {
 		{`"partitions":2`, `"partitions":0`, "0 partitions; there must be 1 to 65536"},
 		{`"partitions":2`, `"partitions":-1`, "-1 partitions"},
 		{`"partitions":2`, `"partitions":65537`, "65537 partitions"},
-		{`"partitions":2`, `"partitions":3`, "2 owners of 3 partitions"},
+		{`"partitions":2`, `"partitions":3`, "2 owners for 3 partitions"},
 		{`"partitions":2`, `"partitions":1e99`, "cannot unmarshal number 1e99"},
-		{`["a","b"]`, `null`, "0 owners of 2"},
+		{`["a","b"]`, `null`, "0 owners for 2"},
 		{`["a","b"]`, `["a","c"]`, `partition 1 belongs to "c", which is not among the 2 nodes`},
 		{`["a","b"]`, `["a",""]`, `partition 1 belongs to ""`},
 		{`["a","b"]`, `["b","a"]`, "its digest is " + digest + ", but the digest of its content is "},
@@ -142,7 +142,7 @@ func TestImportRejects(t *testing.T) {
 		{`"b","weight":1`, `"b","weight":0`, `belongs to "b", which is not among the 1 nodes with a weight`},
 		{`"b","weight":1`, `"b","weight":4294967296`, "cannot unmarshal number 4294967296"},
 		{`"b","weight":1`, `"b","weight":-1`, "cannot unmarshal number -1"},
-		{`[{"id":"a","weight":1},{"id":"b","weight":1}]`, `[]`, `partition 0 belongs to "a", and there are no nodes`},
+		{`[{"id":"a","weight":1},{"id":"b","weight":1}]`, `[]`, `partition 0 belongs to "a", but there are no nodes`},
 		{`{"id":"a","weight":1},`, strings.Repeat(`{"id":"a","weight":1},`, 65536), "65537 nodes, at most 65536"},
 	} {
 		text := strings.Replace(good, c.old, c.new, 1)

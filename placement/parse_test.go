@@ -75,7 +75,7 @@ func TestParseStrategy(t *testing.T) {
 		"least-partitions-1-3-4":     "no strategy",
 		"least-partitions-0-3":       "the nearest is least-partitions-1-3",
 		"least-partitions-1--3":      "the nearest is least-partitions-1-0",
-		strings.Repeat("x", 1000000): `"` + strings.Repeat("x", 80) + `"; there are`,
+		strings.Repeat("x", 1000000): `"` + strings.Repeat("x", 80) + `"; the strategies are`,
 	} {
 		s, err := placement.ParseStrategy(name)
 		if err == nil || s != nil || !strings.Contains(err.Error(), want) {

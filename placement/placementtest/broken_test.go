@@ -89,7 +89,7 @@ func TestBroken(t *testing.T) {
 		}), "Rank", "1 partitions on 3 equal nodes: Rank"},
 		{"says nothing", explaining(func() string { return " " }), "Explain", `says " " of partition 0`},
 		{"says too much", explaining(func() string { return "a\nb" }), "Explain", "should be a sentence"},
-		{"says something else each time", explaining(func() string { return fmt.Sprint(rand.Uint64()) }), "Explain", "once "},
+		{"says something else each time", explaining(func() string { return fmt.Sprint(rand.Uint64()) }), "Explain", "says both "},
 		{"takes from a holder", keeping(func(held []int) {
 			if len(held) > 3 && held[3] >= 0 {
 				held[3] = 0

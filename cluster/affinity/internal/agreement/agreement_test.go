@@ -191,7 +191,7 @@ func TestAnotherCluster(t *testing.T) {
 	err := a.Refused()
 	for _, text := range []string{
 		`cluster "prod" uses the keys of this store (according to a)`,
-		`this node is of cluster "c": give each cluster a prefix`,
+		`this node belongs to cluster "c": give each cluster its own key prefix`,
 	} {
 		if !errors.Is(err, ErrSettings) || !strings.Contains(err.Error(), text) {
 			t.Errorf("%v; want an ErrSettings with %q", err, text)
