@@ -121,7 +121,7 @@ func TestFindingsShared(t *testing.T) {
 		{"partitions is 64 here and 1024 on n1", "partitions is 1024 here and 64 on n1", false},
 		{"lost: n3 expired 3s ago, n4 crashed 59s ago", "lost: n3 expired 4s ago, n4 crashed 1m0s ago", true},
 		{"about to expire at 6s: n3 4.1s, n4 5s", "about to expire at 6s: n3 4s, n4 5.5s", true},
-		{"far from the other clocks: n3 by -9s", "far from the other clocks:  n3 by -8.9s", true},
+		{"far from the other clocks: n3 by -9s", "far from the other clocks: n3 by -8.9s", true},
 		{"expired: 1 more within 2s, 12 since start", "expired: 2 more within 2s, 9 since start", true},
 		{"behind for all of 2s: watch by 1 state", "behind for all of 2s: watch by 3 states", true},
 		{"about 2.1 billion messages: 70 by this node since", "about 2 billion messages: 71 by this node since", true},
