@@ -51,7 +51,7 @@ func TestDoctorCommand(t *testing.T) {
 		"warn":    {"stats", seedless, exitWarned, "warn", "13 ok, 1 warn, 0 fail, as node-a sees it"},
 		"fail":    {"stats", doubt, exitBroken, "fail", "13 ok, 0 warn, 1 fail, as node-a sees it"},
 		"joining": {"stats", joining, exitBroken, "fail", "has not joined: joining: no node"},
-		"ended":   {"stats", ended, exitBroken, "fail", "has ended: the agent has left"},
+		"ended":   {"stats", ended, exitBroken, "fail", "has stopped: the agent has left"},
 		"flaps":   {"history", flapping, exitWarned, "warn", "comes and goes: node-b, ended 3 times"},
 	} {
 		f := fakeagent.New(t)
@@ -72,7 +72,7 @@ func TestDoctorCommand(t *testing.T) {
 
 	f := fakeagent.New(t)
 	code, out, _ := roostIn(t, f.Env, "doctor", "--over", "1ms", "--expect", "4")
-	if code != exitBroken || !strings.Contains(out, "fail  expected  3 members, and not 4") {
+	if code != exitBroken || !strings.Contains(out, "fail  expected  3 members, not 4") {
 		t.Errorf("with too few members: %d\n%s", code, out)
 	}
 	f.Env["ROOST_ADDR"] = "http://me:secret@" + f.Env["ROOST_ADDR"]
