@@ -59,7 +59,7 @@ type napMessage struct {
 	text string
 }
 
-// napWorld is a state. The sets of a state are part of other states, too.
+// napWorld is a state. Different states can share sets.
 type napWorld struct {
 	fault     napFault
 	nodes     []napper

@@ -245,7 +245,7 @@ func TestReleaseElsewhere(t *testing.T) {
 	})
 }
 
-// A node is live again after a pause, and its keeper waits for the store: Host must not
+// A node is live again after a pause, and its keeper goroutine is still waiting for the store. Host must not
 // return a hosting from before the pause.
 func TestFencedHosting(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
