@@ -237,7 +237,7 @@ func TestHostileDatagrams(t *testing.T) {
 	waitReady(t, a, b)
 }
 
-// A seed that takes the connection and says nothing must not hold up the end.
+// A seed that accepts the connection but does not answer must not delay the end of the agent.
 func TestCloseWhileJoining(t *testing.T) {
 	for range 20 {
 		seed, err := net.Listen("tcp", "127.0.0.1:0")
@@ -271,7 +271,7 @@ func TestCloseWhileJoining(t *testing.T) {
 	}
 }
 
-// A node does not start alone while its seed takes connections and says nothing, and says why.
+// A node does not start alone while its seed accepts connections but does not answer, and the node says why.
 func TestStuckSeed(t *testing.T) {
 	seed, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

@@ -130,8 +130,8 @@ func BenchmarkScope(b *testing.B) {
 	}
 }
 
-// BenchmarkScopeUpdate is what a snapshot of the agent costs a scope over all nodes: nothing new, or one node
-// fewer and one more in turns.
+// BenchmarkScopeUpdate measures what a snapshot of the agent costs a scope of all nodes, if nothing has
+// changed, and if a node alternately leaves and joins.
 func BenchmarkScopeUpdate(b *testing.B) {
 	for _, n := range nodeCounts {
 		for _, changes := range []bool{false, true} {
@@ -198,8 +198,8 @@ func BenchmarkOwners(b *testing.B) {
 	}
 }
 
-// BenchmarkPublish is for how long the loop stands still when one of 1,000 nodes
-// drains or is back, with 16,384 partitions: table, snapshot, events and log.
+// BenchmarkPublish measures for how long the loop is busy when one of 1,000 nodes drains or returns, with
+// 16,384 partitions. This includes table, snapshot, events and log.
 func BenchmarkPublish(b *testing.B) {
 	for _, s := range []placement.Strategy{
 		placement.Rendezvous(), placement.LeastPartitions(1, 3), placement.Bounded(125), placement.VnodeRing(),

@@ -47,7 +47,7 @@ func inCluster(t *testing.T, scenario func(t *testing.T, c *clustertest.Cluster)
 	synctest.Test(t, func(t *testing.T) { scenario(t, started(t, 5, clustertest.Options{})) })
 }
 
-// onlyMoved fails the test if a partition moved that may not.
+// onlyMoved fails the test if a partition moved that must not move.
 func onlyMoved(t *testing.T, before *placement.Table, c *clustertest.Cluster, may func(placement.Move) bool) {
 	t.Helper()
 	for _, m := range placement.Diff(before, tableOf(c)).Moves {
@@ -59,7 +59,7 @@ func onlyMoved(t *testing.T, before *placement.Table, c *clustertest.Cluster, ma
 
 func tableOf(c *clustertest.Cluster) *placement.Table { return c.Agent(c.IDs()[0]).Snapshot().Table }
 
-// A leave is known to all within a second, lost packets or not: no lease has to expire.
+// All nodes know of a leave within a second, even if packets are lost, so no lease has to expire.
 func TestLeave(t *testing.T) {
 	for _, loss := range []float64{0, 0.2} {
 		inCluster(t, func(t *testing.T, c *clustertest.Cluster) {
@@ -96,7 +96,7 @@ func TestSplitAndHeal(t *testing.T) {
 	})
 }
 
-// A node that its clock keeps from owning anything has nothing to wait for.
+// If a node owns nothing because of its clock, Drain returns at once.
 func TestDrainOfAClockFencedNode(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := started(t, 3, clustertest.Options{})
@@ -110,7 +110,8 @@ func TestDrainOfAClockFencedNode(t *testing.T) {
 	})
 }
 
-// A drain shows since when: at the node itself, and at another node since that saw it.
+// A drain shows since when the node drains: on the node itself, and on another node since that node saw the
+// drain.
 func TestDrainsSince(t *testing.T) {
 	inCluster(t, func(t *testing.T, c *clustertest.Cluster) {
 		drains := func(at string) time.Time {
@@ -203,7 +204,7 @@ func (s stopper) Assign(nodes []placement.Node, partitions int) ([]int, error) {
 	return s.Strategy.Assign(nodes, partitions)
 }
 
-// What Validate accepts, others can decode.
+// Other nodes can decode everything that Validate accepts.
 func TestLongestRecord(t *testing.T) {
 	cfg := local("b")
 	cfg.Zone = strings.Repeat("z", lease.MaxZoneBytes)
@@ -226,7 +227,7 @@ func TestLongestRecord(t *testing.T) {
 	waitReady(t, a, b)
 }
 
-// Agents go through arbitrary trouble over memberlist. internal/sim has more of it.
+// Agents survive random problems over memberlist. internal/sim tests more of them.
 func TestChaos(t *testing.T) {
 	for seed := range uint64(3) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
@@ -253,7 +254,7 @@ func TestChaos(t *testing.T) {
 	}
 }
 
-// trouble does one thing to a random node. A pause ends with the next trouble of its node.
+// trouble causes one random problem at a random node. A pause ends with the next problem of that node.
 func trouble(t *testing.T, c *clustertest.Cluster, rng *rand.Rand) {
 	t.Helper()
 	all := c.IDs()

@@ -357,9 +357,9 @@ func (c Config) Validate() error {
 		c.Partitions, placement.MaxPartitions)
 	size := len(settingsOf(c).meta(make(lease.ClusterID, lease.MaxFounders)))
 	problem(size > gossip.MaxMeta,
-		"the settings that nodes compare take %d bytes, at most %d: Strategy has a name of %d", size,
+		"the settings that nodes compare take %d bytes, at most %d: the name of Strategy has %d bytes", size,
 		gossip.MaxMeta, len(c.Strategy.Name()))
-	problem(strings.ContainsAny(c.Strategy.Name(), "=\n"), "Strategy has a name with = or a line break: %q", c.Strategy.Name())
+	problem(strings.ContainsAny(c.Strategy.Name(), "=\n"), "the name of Strategy contains = or a line break: %q", c.Strategy.Name())
 	problem(c.GossipNodes < 1 || c.GossipNodes > MaxGossipNodes, "GossipNodes is %d; it must be 1 to %d", c.GossipNodes, MaxGossipNodes)
 	c.checkIsolation(problem)
 	c.checkTimings(problem)
@@ -397,7 +397,7 @@ func (c Config) checkKeys(problem func(bad bool, format string, args ...any)) {
 	problem(len(c.Key) != 0 && !aesKey(c.Key) && string(c.Key) != PlainText,
 		"Key has %d bytes; it must have 16, 24 or 32, or be PlainText", len(c.Key))
 	problem(len(c.Key) == 0 && len(c.OldKeys) > 0,
-		"OldKeys are set without a Key: to send plain text and accept keys, too, set Key to PlainText")
+		"OldKeys are set without a Key: to send plain text but also accept keys, set Key to PlainText")
 	for _, key := range c.OldKeys {
 		problem(!aesKey(key) && string(key) != PlainText, "OldKeys has a key of %d bytes; it must have 16, 24 or 32, or be PlainText", len(key))
 	}
@@ -407,7 +407,7 @@ func (c Config) checkTimings(problem func(bad bool, format string, args ...any))
 	// A heartbeat can be late by a tenth of the interval, and a node considers its own lease expired an
 	// eighth of the TTL early.
 	problem(10*c.LeaseTTL < 13*c.HeartbeatInterval,
-		"LeaseTTL (%v) must be at least 1.3 times HeartbeatInterval (%v), or leases end between two heartbeats",
+		"LeaseTTL (%v) must be at least 1.3 times HeartbeatInterval (%v), because otherwise leases expire between two heartbeats",
 		c.LeaseTTL, c.HeartbeatInterval)
 	problem(c.Handoff != 0 && (c.Handoff < c.LeaseTTL || c.Handoff > 24*time.Hour),
 		"Handoff is %v; it must be 0 (none), or %v (LeaseTTL, within which a silent node answers or is gone) to 24h",
@@ -438,22 +438,22 @@ func (c Config) checkTimings(problem func(bad bool, format string, args ...any))
 func (c Config) warnings() []string {
 	var w []string
 	if 2*c.LeaseTTL < 5*c.HeartbeatInterval {
-		w = append(w, fmt.Sprintf("LeaseTTL (%v) is less than 2.5 times HeartbeatInterval (%v): one lost heartbeat can end a lease",
+		w = append(w, fmt.Sprintf("LeaseTTL (%v) is less than 2.5 times HeartbeatInterval (%v): a lease can expire after one lost heartbeat",
 			c.LeaseTTL, c.HeartbeatInterval))
 	}
 	plain := func(k []byte) bool { return string(k) == PlainText }
 	if slices.ContainsFunc(c.keys(), plain) && !loopback(c.Bind) {
 		w = append(w,
-			fmt.Sprintf("gossip on %s accepts plain text besides the key: any host that reaches the port can send in the name of any node; remove it once all nodes encrypt",
+			fmt.Sprintf("gossip on %s also accepts plain text: any host that reaches the port can impersonate any node; remove plain text once all nodes encrypt",
 				c.Bind))
 	}
 	if len(c.Key) == 0 && !loopback(c.Bind) {
 		w = append(w,
-			fmt.Sprintf("gossip on %s is not encrypted: any host that reaches the port can send in the name of any node; set a Key (--key-file)",
+			fmt.Sprintf("gossip on %s is not encrypted: any host that reaches the port can impersonate any node; set a Key (--key-file)",
 				c.Bind))
 		if c.Cluster == defaultCluster {
 			w = append(w,
-				fmt.Sprintf("Cluster has the default name %q: a seed that is of another cluster by mistake would unite the two; set a name of its own (--cluster)",
+				fmt.Sprintf("Cluster has the default name %q: a wrong seed in another cluster with this name would merge the two clusters; set a different name (--cluster)",
 					c.Cluster))
 		}
 	}

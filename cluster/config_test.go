@@ -16,10 +16,11 @@ type longName struct{ placement.Strategy }
 
 func (longName) Name() string { return strings.Repeat("n", 350) }
 
-// What nodes compare has to fit together with the identity of the cluster, which grows later.
+// The settings that nodes compare must fit into a message together with the identity of the cluster, which
+// grows later.
 func TestLongStrategyName(t *testing.T) {
 	cfg := cluster.Config{ID: "a", Strategy: longName{placement.Rendezvous()}}
-	if err := cfg.Validate(); err == nil || !strings.Contains(err.Error(), "Strategy has a name of 350") {
+	if err := cfg.Validate(); err == nil || !strings.Contains(err.Error(), "the name of Strategy has 350") {
 		t.Errorf("error %v", err)
 	}
 }

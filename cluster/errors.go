@@ -25,12 +25,12 @@ var (
 
 	// [Agent.Scope] returns ErrScopeExists, ErrManyScopes and ErrScopeStrategy.
 	ErrScopeExists = errors.New("the agent already has a scope with this name: use the first one, which Agent.Scopes has, or choose another name")
-	ErrManyScopes  = fmt.Errorf("the agent already has %d scopes, the most that its loop computes: make one for each role or zone, not for each tenant or room",
+	ErrManyScopes  = fmt.Errorf("the agent already has %d scopes, which is the maximum: make a scope for each role or zone, not for each tenant or room",
 		MaxScopes)
-	ErrScopeStrategy = errors.New("the agent's strategy remembers owners, which scopes cannot: use one without a memory, such as Rendezvous or Bounded")
+	ErrScopeStrategy = errors.New("the agent's strategy remembers owners, which scopes do not support: use a strategy without a memory, such as Rendezvous or Bounded")
 
 	// DrainAt and LeaveAt return ErrAhead if the time is more than MaxAhead in the future.
-	ErrAhead = errors.New("the moment is too far ahead")
+	ErrAhead = errors.New("the time is too far ahead")
 
 	// Calls that need the current list of members return ErrFenced while the node is fenced, which means that
 	// its own lease expired. Lookups do not return ErrFenced. See Snapshot.Fenced.
@@ -38,7 +38,7 @@ var (
 
 	// ErrStalled means that the agent's loop did not carry out a call within LeaseTTL. The loop may still
 	// carry out the call later.
-	ErrStalled = errors.New("cluster: the agent's loop stands still: a Strategy does not return, perhaps because it calls the agent, or the process gets no CPU")
+	ErrStalled = errors.New("cluster: the agent's loop is stuck: a Strategy does not return, perhaps because it calls the agent, or the process gets no CPU")
 
 	// [Agent.Cordon] returns ErrNotMember if the ID is not a member, ErrLastCandidate if no other member
 	// could own anything, and ErrCordons if too many nodes are already cordoned.
@@ -62,8 +62,8 @@ var (
 	// InstallKey, UseKey and RemoveKey return ErrUnknownKey, ErrKeyLacking, ErrKeyInUse and ErrManyKeys.
 	ErrUnknownKey = errors.New("cluster: this node has no gossip key with this fingerprint: install it first")
 	ErrKeyLacking = errors.New("cluster: live members do not accept this gossip key")
-	ErrKeyInUse   = errors.New("cluster: this gossip key is used to send")
-	ErrManyKeys   = fmt.Errorf("cluster: a node states %d gossip keys at most: remove one first", maxKeys)
+	ErrKeyInUse   = errors.New("cluster: this gossip key is still used to send")
+	ErrManyKeys   = fmt.Errorf("cluster: a node can have at most %d gossip keys: remove one first", maxKeys)
 )
 
 // SettingsError is the error of Start if a seed has another value for a setting that must be the same in the
@@ -76,7 +76,7 @@ type SettingsError struct {
 
 // Error names the setting and its values on both nodes.
 func (e *SettingsError) Error() string {
-	return fmt.Sprintf("cluster: setting %s must be equal on all nodes: it is %s here and %s on %s",
+	return fmt.Sprintf("cluster: setting %s must be the same on all nodes, but it is %s here and %s on %s",
 		e.Setting, e.Ours, e.Theirs, e.Peer)
 }
 
@@ -90,8 +90,8 @@ type DuplicateIDError struct {
 
 // Error names the addresses of both processes and says what to do.
 func (e *DuplicateIDError) Error() string {
-	return fmt.Sprintf("cluster: two processes use the node id %q: this one at %s, which has stopped, and one at %s, which was started later: "+
-		"give each its own id (--id), because otherwise each restart of one stops the other", e.ID, e.Addr, e.Other)
+	return fmt.Sprintf("cluster: two processes use the node id %q: this process at %s, which stops now, and a process at %s, which started later: "+
+		"give each its own id (--id), because otherwise each restart of one process stops the other", e.ID, e.Addr, e.Other)
 }
 
 // bar is a reason why members own nothing, and what to do about it.

@@ -72,9 +72,9 @@ func TestLookupsDuringFence(t *testing.T) {
 	})
 }
 
-// A node that was away while the others changed the key gets the new one by the same calls, although the
-// members that it remembers stated only the old key. It cannot tell who sends with the old one, so it does
-// not remove that.
+// A node that was away while the others changed the key gets the new key with the same calls, although the
+// members that it remembers reported only the old key. It does not know who still sends with the old key, so
+// it does not remove it.
 func TestNewKeyDuringFence(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		former, next := bytes.Repeat([]byte{1}, 32), bytes.Repeat([]byte{2}, 32)

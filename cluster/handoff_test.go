@@ -16,7 +16,7 @@ import (
 	"github.com/roost-cluster/roost/placement"
 )
 
-// fleet notes which agents run which partitions.
+// fleet records which agents run which partitions.
 type fleet struct {
 	t  *testing.T
 	mu sync.Mutex

@@ -71,7 +71,7 @@ const (
 // application in another process. For an application in this process, set Config.Health instead.
 func (a *Agent) ReportHealth(ttl time.Duration) error {
 	if ttl != 0 && (ttl < MinHealthTTL || ttl > MaxHealthTTL) {
-		return fmt.Errorf("cluster: health for %v; it must be 0, or %v to %v", ttl, MinHealthTTL, MaxHealthTTL)
+		return fmt.Errorf("cluster: health for %v: the time must be 0, or %v to %v", ttl, MinHealthTTL, MaxHealthTTL)
 	}
 	return a.command(func(now time.Time, n *node.Node) { n.Reported(now, ttl) })
 }

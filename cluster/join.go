@@ -52,7 +52,7 @@ func (a *Agent) met(x node.Exchange, p gossip.Peer) error {
 	return <-met
 }
 
-var errBusy = errors.New("cluster: this node is too busy to go on with the exchange")
+var errBusy = errors.New("cluster: this node is too busy to continue the exchange")
 
 // reasonOf converts the error of a failed exchange to a reason for the core.
 func reasonOf(err error) node.Reason {
@@ -219,7 +219,7 @@ func validSeed(s string) bool {
 
 func (c Config) checkAllowed(problem func(bad bool, format string, args ...any)) {
 	i := slices.IndexFunc(c.GossipAllow, func(n netip.Prefix) bool { return !n.IsValid() || n.Addr().Is4In6() })
-	problem(i >= 0, "GossipAllow has an entry that is no network such as 10.0.0.0/8: its index is %d", i)
+	problem(i >= 0, "GossipAllow has an entry that is not a network such as 10.0.0.0/8, at index %d", i)
 	if len(c.GossipAllow) == 0 {
 		return
 	}
@@ -227,6 +227,6 @@ func (c Config) checkAllowed(problem func(bad bool, format string, args ...any))
 		at, err := netip.ParseAddrPort(seed)
 		holds := func(n netip.Prefix) bool { return n.Contains(at.Addr().Unmap().WithZone("")) }
 		problem(err == nil && !slices.ContainsFunc(c.GossipAllow, holds),
-			"Join has %s, which is in no network of GossipAllow: its answers would be dropped", seed)
+			"Join has %s, which is not in a network of GossipAllow, so this node would drop its answers", seed)
 	}
 }

@@ -118,8 +118,8 @@ func TestFirstNodeAtLocalhost(t *testing.T) {
 	}
 }
 
-// Nobody answers, at the start and after a fence: the node says so, and goes on
-// alone. Time and again, since it once depended on which of two came first.
+// Nobody answers at the start and after a fence. The node says so and continues alone. This runs many times,
+// because the result once depended on the order of two events.
 func TestNoSeedAnswers(t *testing.T) {
 	for range 20 {
 		synctest.Test(t, func(t *testing.T) {
@@ -213,8 +213,8 @@ func TestDiscover(t *testing.T) {
 	})
 }
 
-// A Discover that fails is like seeds that do not answer: the node goes on alone and asks again, not too
-// often.
+// If Discover fails, the node behaves as if its seeds did not answer: it continues alone and asks again, but
+// not too often.
 func TestDiscoverFails(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := clustertest.New(t, clustertest.Options{})
@@ -236,7 +236,7 @@ func TestDiscoverFails(t *testing.T) {
 	})
 }
 
-// A Discover that ignores its context is called once. It holds up neither the node nor its end.
+// If Discover ignores its context, the agent calls it only once. It delays neither the node nor its end.
 func TestDiscoverHangs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := clustertest.New(t, clustertest.Options{})

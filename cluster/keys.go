@@ -90,7 +90,7 @@ func (a *Agent) setKeys(keys [][]byte) error {
 	}
 	err := a.command(func(now time.Time, n *node.Node) { n.SetKeys(now, printsOf(a.gossip.Keys())) })
 	if err != nil && !errors.Is(err, ErrClosed) { // a closed node has nothing to announce
-		return fmt.Errorf("cluster: set keys: they are in use, and other members do not know it: %w", err)
+		return fmt.Errorf("cluster: set keys: this node uses the new keys, but could not tell other members: %w", err)
 	}
 	return nil
 }
@@ -145,7 +145,7 @@ func (a *Agent) RemoveKey(fingerprint string) error {
 		case at < 0:
 			return keys, nil
 		case at == 0:
-			return nil, fmt.Errorf("%w by this node: use another key first", ErrKeyInUse)
+			return nil, fmt.Errorf("%w by this node: use a different key first", ErrKeyInUse)
 		case a.Snapshot().Fenced:
 			return nil, fmt.Errorf("cluster: remove a key: %w", ErrFenced)
 		case ids != "":

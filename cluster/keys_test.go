@@ -11,15 +11,14 @@ import (
 	"github.com/roost-cluster/roost/cluster/clustertest"
 )
 
-// A key is changed by three rolling restarts, and at no time is there a node that
-// another does not understand.
+// Three rolling restarts change the key, and all nodes understand each other at all times.
 func TestKeyRotation(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		changeByRestarts(t, bytes.Repeat([]byte{1}, 32))
 	})
 }
 
-// A cluster without a key gets one in the same way.
+// A cluster without a key gets its first key in the same way.
 func TestFirstKeyByRestarts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		changeByRestarts(t, []byte(cluster.PlainText))

@@ -138,16 +138,16 @@ func (a *Agent) explainRuns(ctx context.Context, last *Snapshot, err error) erro
 	case last == nil || last.runsLeft == 0 || errors.Is(err, ErrClosed):
 		return err
 	case err == nil:
-		err = fmt.Errorf("cluster: drain: %w: Handoff (%v) is over", context.DeadlineExceeded, a.cfg.Handoff)
+		err = fmt.Errorf("cluster: drain: %w: the time of Handoff (%v) is over", context.DeadlineExceeded, a.cfg.Handoff)
 	}
-	return runsLeft(ctx, err, last.runsLeft, last.overdue, "the draining goes on")
+	return runsLeft(ctx, err, last.runsLeft, last.overdue, "the node continues to drain")
 }
 
 // runsLeft adds to err how many runs had not returned when a call stopped waiting. some contains a few of the
 // partitions whose runs are left, and then says what happens next.
 func runsLeft(ctx context.Context, err error, runs int, some []placement.Partition, then string) error {
 	if errors.Is(context.Cause(ctx), events.ErrReleased) {
-		return fmt.Errorf("%w: it waits for the handler in RunOwned that called it: return from the handler first; %s", err, then)
+		return fmt.Errorf("%w: this call waits for the handler in RunOwned that made it: return from the handler first; %s", err, then)
 	}
 	such := ""
 	if len(some) > 0 {
@@ -225,7 +225,7 @@ func (a *Agent) part() error {
 	case <-a.parted:
 		return a.partErr
 	case <-time.After(beforeLeaveTime):
-		return fmt.Errorf("cluster: leave: %w: functions of BeforeLeave have not returned within %v, perhaps because one of them waits for this call; the node leaves nevertheless",
+		return fmt.Errorf("cluster: leave: %w: functions of BeforeLeave have not returned within %v, perhaps because one of them waits for this call; the node leaves anyway",
 			context.DeadlineExceeded, beforeLeaveTime)
 	}
 }
@@ -241,7 +241,7 @@ func (a *Agent) partWith(f func() error) (err error) {
 			if !ok {
 				cause = fmt.Errorf("%v", r)
 			}
-			err = fmt.Errorf("cluster: leave: a function of BeforeLeave panicked: %w; the node leaves nevertheless: see the stack in the log", cause)
+			err = fmt.Errorf("cluster: leave: a function of BeforeLeave panicked: %w; the node leaves anyway: see the stack in the log", cause)
 		}
 	}()
 	return f()

@@ -293,7 +293,7 @@ func TestBeforeLeavePanics(t *testing.T) {
 	})
 }
 
-// The leave of a member that owns nothing is news at once: rooms may be pinned to it.
+// When a member that owns nothing leaves, watchers learn that at once, because rooms may be pinned to it.
 func TestLeaveOfADrainedMember(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const debounce = time.Second

@@ -63,7 +63,8 @@ func TestLost(t *testing.T) {
 	})
 }
 
-// A member that ends without a leave is worth a warning. A member that leaves, or is back at once, is not.
+// The log warns about a member that ends without a leave message, but not about a member that leaves or is
+// back at once.
 func TestLossIsLoggedAsWarning(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var log logbook

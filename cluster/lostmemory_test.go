@@ -11,7 +11,7 @@ import (
 	"github.com/roost-cluster/roost/placement"
 )
 
-// What a snapshot keeps of members that are gone does not grow with the cluster.
+// The memory that a snapshot needs for lost members does not grow with the cluster.
 func TestLostKeepsNoSnapshot(t *testing.T) {
 	const nodes, rolled = 500, 256
 	table, err := placement.Compute(placement.Input{

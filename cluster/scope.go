@@ -286,7 +286,7 @@ func (sc *Scope) whyEmpty(matching []*Member, live int) error {
 	case sc.table == nil:
 		return fmt.Errorf("cluster: scope %q: %w: it has no table: %w", sc.name, ErrNotReady, sc.problem.err)
 	case len(matching) == 0:
-		return fmt.Errorf("cluster: scope %q: %w: none of the %d live members matches; start one that does, or check what match compares, such as labels",
+		return fmt.Errorf("cluster: scope %q: %w: none of the %d live members matches; start a node that matches, or check what match compares, such as labels",
 			sc.name, ErrEmptyScope, live)
 	}
 	return fmt.Errorf("cluster: scope %q: %w: %d of the %d live members match: %s", sc.name, ErrEmptyScope,

@@ -473,7 +473,7 @@ func TestNoMembersSaysWhy(t *testing.T) {
 	})
 }
 
-// What Scope refuses, and why.
+// This tests what Scope rejects, and why.
 func TestScopeRefuses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := started(t, 1, clustertest.Options{Config: roles})

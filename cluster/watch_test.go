@@ -60,7 +60,7 @@ func confirmation(t *testing.T, ttl time.Duration, test func(c *clustertest.Clus
 	})
 }
 
-// A process that ends is known dead at once; one whose host vanishes, after half a lease.
+// Other nodes know at once that a process has ended. If its host vanishes, they know after half a lease.
 func TestEndIsProven(t *testing.T) {
 	confirmation(t, 6*time.Second, func(c *clustertest.Cluster) {
 		c.Crash("n03")
@@ -76,7 +76,7 @@ func TestEndIsProven(t *testing.T) {
 	})
 }
 
-// None of these ends a process: each other node keeps it.
+// None of these problems ends a process, so all other nodes keep it.
 func TestUnconfirmed(t *testing.T) {
 	const pause = 4 * time.Second
 	for name, problem := range map[string]func(c *clustertest.Cluster){
@@ -118,8 +118,8 @@ func each(c *clustertest.Cluster, f func(id string)) {
 	}
 }
 
-// Only the end of a process is an end: a look at a node that runs, is paused or is out of reach
-// changes nothing.
+// A check of a node only has an effect if its process has ended, not if the node runs, is paused or is out of
+// reach.
 func TestEnded(t *testing.T) {
 	incarnation := func(c *clustertest.Cluster, id string) lease.Incarnation {
 		self := c.Agent(id).Snapshot().Self

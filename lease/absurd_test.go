@@ -8,8 +8,8 @@ import (
 	"github.com/roost-cluster/roost/lease"
 )
 
-// After a forged incarnation that no process can exceed, a node is live again when the
-// forged one is forgotten, although its own incarnation had been replaced.
+// A forged incarnation that no process can exceed replaces the incarnation of a node. The node is live again
+// as soon as other nodes forget the forged incarnation.
 func TestLastIncarnationIsForgotten(t *testing.T) {
 	s, b, forged := newSet(rec("a", 1)), rec("b", 5), rec("b", lease.MaxIncarnation)
 	s.Apply(epoch, hello(epoch, b))
@@ -26,7 +26,7 @@ func TestLastIncarnationIsForgotten(t *testing.T) {
 	wantIDs(t, s, "a/1", "b/5")
 }
 
-// A node whose record others know in a version that it did not write takes another
+// If other nodes know a version of a node's record that the node did not write, the node takes a new
 // incarnation, so that its own record counts again.
 func TestForgedVersion(t *testing.T) {
 	for _, version := range []uint32{2, math.MaxUint32} {
@@ -40,8 +40,8 @@ func TestForgedVersion(t *testing.T) {
 	}
 }
 
-// A newcomer can join a cluster whose time is the latest that members take over, and a
-// member takes over no later one.
+// A newcomer can join a cluster whose time is the latest that members accept. A member does not accept a
+// later time.
 func TestLatestClusterTime(t *testing.T) {
 	for _, tc := range []struct {
 		stamp            lease.Stamp
@@ -63,8 +63,8 @@ func TestLatestClusterTime(t *testing.T) {
 	}
 }
 
-// A node that was led to the latest cluster time does not part from the others, even if they hear of it
-// later: they follow.
+// A node that was led to the latest cluster time stays in one cluster with the others, even if they hear of
+// that time later, because they follow.
 func TestLatestClusterTimeIsFollowed(t *testing.T) {
 	for _, delay := range []time.Duration{0, ms, time.Second, 5 * testParams.TTL} {
 		a, b := newSet(rec("a", 1)), newSet(rec("b", 1))
@@ -92,7 +92,7 @@ func TestLatestClusterTimeIsFollowed(t *testing.T) {
 	}
 }
 
-// exchange has two sets hear of each other, and challenge each other.
+// exchange makes two sets exchange messages and challenge each other.
 func exchange(t *testing.T, now time.Time, one, other *lease.Set) {
 	t.Helper()
 	for _, pair := range [][2]*lease.Set{{one, other}, {other, one}} {

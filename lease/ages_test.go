@@ -15,7 +15,7 @@ const (
 	unknownAge = 15                     // ticks
 )
 
-// renewed returns when the live nodes of a set, and those that left, sent their latest heartbeats.
+// renewed returns when the live nodes of a set, and the nodes that left, sent their latest heartbeats.
 func renewed(s *lease.Set, now time.Time) map[lease.Handle]lease.Stamp {
 	latest := make(map[lease.Handle]lease.Stamp)
 	for _, b := range s.Sync(now).Heartbeats {
@@ -24,14 +24,14 @@ func renewed(s *lease.Set, now time.Time) map[lease.Handle]lease.Stamp {
 	return latest
 }
 
-// agesOnly returns m with its first row, that of its sender, and its ages.
+// agesOnly returns m with only its first row, which is the sender's row, and its ages.
 func agesOnly(m *lease.Message) *lease.Message {
 	m.Heartbeats, m.Records = m.Heartbeats[:1], nil
 	return m
 }
 
-// Without news, the messages of one Compose have the ages of all leases, each within the budget. A node
-// with the same live set takes them all, rounded down to the grid.
+// If there is no news, the messages of one Compose contain the ages of all leases, and each message is within
+// the budget. A node with the same live set applies all ages, rounded down to the grid.
 func TestAgesReachAllLeases(t *testing.T) {
 	for _, n := range []int{2, 10, 64, 65, 100, 1000, 4096, lease.MaxNodes} {
 		s := many(n - 1)
@@ -191,8 +191,8 @@ func TestApplyAges(t *testing.T) {
 	}
 }
 
-// A bucket that differs for TTL/30 is asked for, once in TTL/60, and only from live senders.
-// The answer repairs it. The same digest, or a TTL of silence, ends a difference.
+// A node requests a bucket that has differed for TTL/30, once in TTL/60, and only from live senders. The
+// answer repairs the bucket. An equal digest, or a TTL of silence, ends a difference.
 func TestRepair(t *testing.T) {
 	s, gone := many(100), rec("gone", 1)
 	z := peerOf(s, epoch)
@@ -278,7 +278,7 @@ func TestAsksAreBounded(t *testing.T) {
 	if got := request(s, later, ask.From, s.Apply(later, ask)).PullBuckets; len(got) != lease.MaxRepairs {
 		t.Errorf("pulls %d buckets in one message", len(got))
 	}
-	asked := make(map[lease.Handle]bool) // in turns, since not all fit
+	asked := make(map[lease.Handle]bool) // in turns, because not all fit
 	for range 2 * s.Live() / lease.MaxPullLeases {
 		for _, m := range s.Compose(now.Add(ms), 1400, 1) {
 			if len(m.PullLeases) == 0 || len(m.PullLeases) > lease.MaxPullLeases || len(m.Ages) == 0 {
@@ -294,7 +294,8 @@ func TestAsksAreBounded(t *testing.T) {
 	}
 }
 
-// Leases are pulled that are about to expire. Answers have those that are much younger, and leave messages.
+// Nodes pull leases that are about to expire. Answers contain leases that are much younger, and leave
+// messages.
 func TestPulledLeases(t *testing.T) {
 	s, left := many(3), rec("left", 1)
 	s.Apply(epoch, hello(epoch.Add(-ms), left))

@@ -21,7 +21,7 @@ func TestAnswerExpired(t *testing.T) {
 		at        time.Time
 		behind    bool
 		answered  bool
-		heartbeat lease.State // of the later incarnation, if the answer has it
+		heartbeat lease.State // of the later incarnation, if the answer contains it
 		record    bool
 	}{
 		{name: "unknown", sender: b, at: epoch},
@@ -165,7 +165,7 @@ func TestAnsweredNodesRecover(t *testing.T) {
 	})
 }
 
-// A set remembers the reason of an ended lease for as long as the node sends.
+// A set remembers why a lease ended for as long as the node sends messages.
 func TestAnswerExpiredRemembers(t *testing.T) {
 	s, b := newSet(rec("a", 1)), rec("b", 1)
 	s.Apply(epoch, messageFrom(epoch, b, nil, b))
@@ -185,8 +185,8 @@ func TestAnswerExpiredRemembers(t *testing.T) {
 	}
 }
 
-// A request that is sent again and again draws at most maxDrawn messages at once and in
-// each second, of whatever kind, and takes nothing from other senders.
+// A sender that repeats a request of any kind gets at most maxDrawn messages at once and in each second. The
+// repetitions do not reduce what other senders get.
 func TestAnswersAreLimited(t *testing.T) {
 	s := many(1000)
 	members := slices.DeleteFunc(s.View().Members, func(m lease.Member) bool { return m.ID == "a" })

@@ -128,7 +128,7 @@ func BenchmarkHeartbeat(b *testing.B) {
 	bench(b, func(s *lease.Set) func() { return func() { s.Heartbeat(epoch, 1, 1) } })
 }
 
-// The leases of all other nodes ended long ago, and the set forgets these nodes at once.
+// The leases of all other nodes ended long ago, and the set forgets all these nodes at the same time.
 func BenchmarkForget(b *testing.B) {
 	for _, nodes := range []int{1000, 4000, 16000} {
 		b.Run(fmt.Sprintf("nodes=%d", nodes), func(b *testing.B) {
@@ -145,7 +145,7 @@ func BenchmarkForget(b *testing.B) {
 	}
 }
 
-// A node learns all others from packets with a few of them each, and relays what it learned.
+// A node learns of all others from packets that contain a few nodes each, and relays what it learned.
 func BenchmarkMassStart(b *testing.B) {
 	const inPacket = 12
 	for _, nodes := range []int{500, 1000, 2000, 4000} {

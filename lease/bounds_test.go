@@ -107,7 +107,7 @@ func TestFloodsAreBounded(t *testing.T) {
 	}
 }
 
-// A record is requested only from a live sender, and not twice at a time.
+// A set requests a record only from a live sender, and not twice at the same time.
 func TestWantsAreSpaced(t *testing.T) {
 	s, b, c := newSet(rec("a", 1)), rec("b", 1), rec("c", 1)
 	row := func(now time.Time, from *lease.Record) []lease.Handle {
@@ -137,7 +137,7 @@ func TestWantsAreSpaced(t *testing.T) {
 	}
 }
 
-// Ended leases are remembered for forgetAfter, and no longer.
+// A set remembers ended leases for exactly forgetAfter.
 func TestForget(t *testing.T) {
 	b := rec("b", 5)
 	remembered := func(s *lease.Set) bool { return s.Ended()[lease.Incarnation{Node: "b", Number: 5}] != "" }

@@ -10,7 +10,7 @@ import (
 	"github.com/roost-cluster/roost/lease"
 )
 
-// Whatever messages say of some nodes, the live set is in order and its census is a count.
+// Whatever messages say about some nodes, the live set is sorted and its census is correct.
 func TestCensus(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s, now, version := newSet(rec("a", 1)), epoch, uint32(1)

@@ -29,7 +29,7 @@ func fullMessage(s *lease.Set) *lease.Message {
 	return composeOne(s, epoch, 100)
 }
 
-// changeLoads has s hear of another load of every node.
+// changeLoads tells s a new load of every node.
 func changeLoads(s *lease.Set, now time.Time) {
 	m := messageFrom(now, s.View().Members[1].Record, nil)
 	for _, other := range s.View().Members[1:] {
@@ -86,8 +86,8 @@ func TestComposeKeepsItsBudget(t *testing.T) {
 	})
 }
 
-// A message with room for another row takes it. A message with a record that has grown
-// leaves out the rows that no longer fit.
+// A message contains another row if the row fits. A message with a record that has grown omits the rows that
+// no longer fit.
 func TestComposeFillsItsBudget(t *testing.T) {
 	s := crowd(500)
 	m := fullMessage(s)
@@ -105,8 +105,8 @@ func TestComposeFillsItsBudget(t *testing.T) {
 	}
 }
 
-// With more news than fits, every row, age and record is sent about equally often, and
-// often enough. Then Compose returns nothing until the next news.
+// If there is more news than fits, Compose sends every row, age and record about equally often, and often
+// enough. Then Compose returns nothing until there is more news.
 func TestComposeIsFair(t *testing.T) {
 	const recipients = 3
 	s := crowd(200)
@@ -201,7 +201,7 @@ func TestComposeIsFair(t *testing.T) {
 	}
 }
 
-// Every heartbeat of this node goes to as many recipients as its age does.
+// Compose sends every heartbeat of this node to as many recipients as its age.
 func TestOwnHeartbeatIsSentOften(t *testing.T) {
 	for _, n := range []int{2, 3, 100} {
 		s := crowd(n)
@@ -218,7 +218,7 @@ func TestOwnHeartbeatIsSentOften(t *testing.T) {
 	}
 }
 
-// Of equally often relayed heartbeats, the freshest go first.
+// If heartbeats were relayed equally often, the newest are relayed first.
 func TestComposeSendsTheFreshestFirst(t *testing.T) {
 	s := newSet(rec("a", 1))
 	for i, age := range []time.Duration{3, 1, 2} {
@@ -233,8 +233,8 @@ func TestComposeSendsTheFreshestFirst(t *testing.T) {
 	}
 }
 
-// Messages have live nodes, and recent leave messages, including the leave message of a
-// node without any other heartbeat here.
+// Messages contain live nodes and recent leave messages, including the leave message of a node of which this
+// set has no other heartbeat.
 func TestComposeLeavesOutTheDead(t *testing.T) {
 	now := epoch.Add(testParams.TTL + ms)
 	s := newSet(rec("a", 1))
@@ -326,8 +326,7 @@ func TestAnswer(t *testing.T) {
 	}
 }
 
-// A full sync of the largest possible set fits into a message, unless most records are
-// much longer than usual.
+// A full sync of the largest possible set fits into a message unless most records are much longer than usual.
 func TestSyncFits(t *testing.T) {
 	for name, tc := range map[string]struct {
 		labels, most int
@@ -351,7 +350,7 @@ func TestSyncFits(t *testing.T) {
 	}
 }
 
-// Rows that were due and not sent in time are due again with the next whole heartbeat.
+// Rows that were not sent in time are due again with the next whole heartbeat.
 func TestRowsBecomeDueAgain(t *testing.T) {
 	s := newSet(rec("a", 1))
 	now := epoch.Add(testParams.TTL + 100*ms)

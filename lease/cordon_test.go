@@ -12,7 +12,7 @@ import (
 	"github.com/roost-cluster/roost/lease"
 )
 
-// cordonedIn returns the states of the members of s, and its cordons in force.
+// cordonedIn returns the states of the members of s, and the cordons that are in effect.
 func cordonedIn(s *lease.Set) string {
 	v, text := s.View(), ""
 	for i := range v.Members {
@@ -37,7 +37,7 @@ func wantCordoned(t *testing.T, s *lease.Set, want string) {
 // cordonsOf returns the cordons that s remembers.
 func cordonsOf(s *lease.Set) []lease.Cordon { return s.Sync(epoch).Cordons }
 
-// pulledCordons returns the messages in which s pulls cordons because of m.
+// pulledCordons returns the messages in which s requests cordons because of m.
 func pulledCordons(s *lease.Set, now time.Time, m *lease.Message, e lease.Effect) (pulls []*lease.Message) {
 	for _, r := range s.Replies(now, m, e, 1400) {
 		if r.PullCordons {
@@ -64,7 +64,7 @@ func trio() (a, z *lease.Set) {
 
 const minute = time.Minute
 
-// A cordoned node owns nothing in the view of all, until the same moment of cluster time.
+// In the view of every node, a cordoned node owns nothing until the same cluster time.
 func TestCordonEndsForAllAtOnce(t *testing.T) {
 	a, z := trio()
 	a.Lost()
@@ -98,7 +98,7 @@ func TestCordonEndsForAllAtOnce(t *testing.T) {
 	}
 }
 
-// Two views with and without a cordon have different digests.
+// A view with a cordon and a view without it have different digests.
 func TestCordonIsInTheDigestOfTheView(t *testing.T) {
 	a, _ := trio()
 	before := a.View().Digest()
@@ -108,8 +108,8 @@ func TestCordonIsInTheDigestOfTheView(t *testing.T) {
 	}
 }
 
-// A cordon concerns the id: it holds for a later process and for a node that has left,
-// and a newcomer learns of it.
+// A cordon is for an id. It also applies to a later process with the id and to a node that has left, and a
+// newcomer learns of it.
 func TestCordonOutlivesARestart(t *testing.T) {
 	a, _ := trio()
 	cordon(t, a, epoch, "b", minute)
@@ -122,7 +122,7 @@ func TestCordonOutlivesARestart(t *testing.T) {
 	wantCordoned(t, a, "a active, z active, b until 1m0s, ")
 }
 
-// A cordon that would leave no candidate has no effect while that is so.
+// A cordon has no effect as long as it would leave no candidate.
 func TestCordonSparesTheLastCandidates(t *testing.T) {
 	a, _ := trio()
 	for _, id := range []lease.NodeID{"a", "b"} {
@@ -145,7 +145,7 @@ func TestCordonSparesTheLastCandidates(t *testing.T) {
 	}
 }
 
-// The later decision counts, also where the earlier one arrives later.
+// The later decision counts, even on nodes where the earlier decision arrives later.
 func TestLaterCordonCounts(t *testing.T) {
 	for name, d := range map[string]time.Duration{"an end": 0, "a shorter one": time.Second} {
 		a, z := trio()
@@ -169,7 +169,7 @@ func TestLaterCordonCounts(t *testing.T) {
 	}
 }
 
-// Two decisions within a millisecond are ordered, and known to be in the past.
+// Two decisions within a millisecond have an order, and both are in the past.
 func TestCordonsWithinAMillisecond(t *testing.T) {
 	a, z := trio()
 	for _, d := range []time.Duration{minute, 0, 2 * minute} {
@@ -210,8 +210,8 @@ func TestBoundsOfCordon(t *testing.T) {
 	cordon(t, a, epoch, "7", lease.MaxCordonTime)
 }
 
-// A node that missed the news notices that by the digests of the others, and two nodes
-// with different cordons repair both in one request.
+// A node that missed a cordon notices that from the digests of other nodes. Two nodes with different cordons
+// both repair them with a single request.
 func TestCordonsAreRepaired(t *testing.T) {
 	for _, n := range []int{1, lease.MaxCordons / 2} {
 		a, z := trio()
@@ -220,7 +220,7 @@ func TestCordonsAreRepaired(t *testing.T) {
 			cordon(t, z, epoch, lease.NodeID(fmt.Sprintf("z%d", i)), minute)
 		}
 		for _, s := range []*lease.Set{a, z} {
-			for s.Compose(epoch, 1400, 1000) != nil { // until it is no news any more
+			for s.Compose(epoch, 1400, 1000) != nil { // until it is no longer news
 			}
 		}
 		now, requests := epoch, 0
@@ -250,7 +250,7 @@ func TestCordonsAreRepaired(t *testing.T) {
 	}
 }
 
-// Cordons are news as often as rows, and no longer.
+// Cordons are sent as often as rows, and no more often.
 func TestCordonsAreSentForAWhile(t *testing.T) {
 	a, _ := trio()
 	cordon(t, a, epoch, "b", minute)
@@ -270,7 +270,7 @@ func TestCordonsAreSentForAWhile(t *testing.T) {
 	}
 }
 
-// A member that sends cordons without end, of any nodes, costs a bounded memory.
+// A member that keeps sending cordons, for any nodes, costs only limited memory.
 func TestFloodOfCordons(t *testing.T) {
 	a, z := trio()
 	for i := range 1000 {
@@ -293,8 +293,8 @@ func TestFloodOfCordons(t *testing.T) {
 	}
 }
 
-// A newcomer with a clock ahead takes over the cluster's time, and the cordons with
-// it. What it heard before that was of another time.
+// A newcomer whose clock is ahead takes over the cluster's time, and with it the cordons. Cordons that it
+// heard before used a different time.
 func TestCordonsOfAProvisionalTime(t *testing.T) {
 	a, _ := trio()
 	cordon(t, a, epoch, "b", minute)

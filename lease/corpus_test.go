@@ -123,7 +123,7 @@ func corpusFile(folder, name string) string {
 	return filepath.Join("testdata", "wire", folder, name+".hex")
 }
 
-// This program writes its messages byte for byte as testdata has them, and reads them field by field.
+// This program writes its messages exactly as in testdata, byte for byte, and reads them back field by field.
 func TestCorpus(t *testing.T) {
 	messages := corpus()
 	if *update {
@@ -143,7 +143,7 @@ func TestCorpus(t *testing.T) {
 	}
 }
 
-// This program reads the messages of every release, and passes on what they say.
+// This program reads the messages of every release, and relays their content.
 func TestCorpusOfReleases(t *testing.T) {
 	for _, file := range corpusFiles(t) {
 		m, err := Decode(readCorpus(t, file))

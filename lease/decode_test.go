@@ -93,7 +93,7 @@ func TestDecodeRejects(t *testing.T) {
 	}
 }
 
-// A message that lost its end is refused.
+// Decode rejects a truncated message.
 func TestDecodeOfCutMessages(t *testing.T) {
 	for name, m := range corpus() {
 		good := Encode(m)
@@ -113,7 +113,7 @@ func manyLabels(n, size int) map[string]string {
 	return labels
 }
 
-// The places of the fields.
+// These are the positions of the fields.
 const (
 	fieldTable = iota + headFields
 	fieldHandles
@@ -311,8 +311,8 @@ func decodeBytes(wire []byte) (allocated uint64, err error) {
 	return after.TotalAlloc - before.TotalAlloc, err
 }
 
-// A decoder allocates by the size of a message, not by its claims: at most 50 times the
-// message's bytes, which records with short labels take, and 16 KiB.
+// Decode allocates memory in proportion to the real size of a message, not to the sizes that it claims: at
+// most 16 KiB plus 50 times the message's bytes, which records with short labels need.
 func TestDecodeAllocationIsBounded(t *testing.T) {
 	const factor, constant = 50, 16 << 10
 	messages := hostile()

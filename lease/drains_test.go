@@ -7,8 +7,9 @@ import (
 	"github.com/roost-cluster/roost/lease"
 )
 
-// A planned drain begins at its moment by itself: in the view, in the states and for the candidates. A record
-// that comes late begins it at once, and a later record without it ends it.
+// A planned drain starts at its time without another message, in the view, in the states and for the
+// candidates. A record that arrives late starts the drain at once, and a later record without a drain ends
+// it.
 func TestPlannedDrain(t *testing.T) {
 	plan := func(version uint32, drains time.Duration) *lease.Record {
 		b := rec("b", 1)

@@ -21,8 +21,8 @@ func node(now time.Time, id lease.NodeID) *lease.Set {
 	return s
 }
 
-// meet has two nodes challenge each other: what they send counts from then on. Until then it
-// could be recorded traffic, sent again. The number has to be random.
+// meet makes two nodes challenge each other. From then on their messages count. Before that, the messages
+// could be replayed recordings. The number must be random.
 func meet(now time.Time, a, b *lease.Set) {
 	for _, by := range []struct{ from, to *lease.Set }{{a, b}, {b, a}} {
 		challenge := by.from.Challenge(now, rand.Uint64()|1)

@@ -14,9 +14,8 @@ import (
 )
 
 // The model of confirmed failure: a subject and two watchers run real sets; a third watcher is
-// known to them by its failure reports alone. What was ever sent may be received at any time,
-// in any order, any number of times, or never. Heartbeats are received whole, or as a
-// rounded age.
+// known to them by its failure reports alone. Every message that was ever sent may be received at any time,
+// in any order, any number of times, or never. A set receives a heartbeat whole, or only its rounded age.
 
 // The invariants. "Once messages flow" means that each set receives all that was ever sent, and
 // a reported subject that runs sends the heartbeat that refutes it.
@@ -51,7 +50,7 @@ const (
 // modelLimits say how often something may happen.
 type modelLimits struct{ ticks, heartbeats, deaths, starts, falsely, failureReports int }
 
-// modelFact is what was sent, at some time, for any set.
+// modelFact is a message that was sent at some time, to any set.
 type modelFact struct {
 	heartbeat lease.Stamp // of the subject, as received; 0 = a failure report
 	sent      lease.Stamp // when it was really sent
@@ -79,7 +78,7 @@ type modelWorld struct {
 type modelSetup struct {
 	modelLimits
 	fault  modelFault
-	rested map[string]string // what settle found
+	rested map[string]string // the result of settle
 }
 
 var (
@@ -147,7 +146,7 @@ func (w *modelWorld) heartbeat() {
 	w.refute = time.Time{}
 }
 
-// message returns what brings f to a set: a relay is a member.
+// message returns a message that carries f to a set. The relay that sends it is a member.
 func (w *modelWorld) message(f modelFact, set *modelSet) *lease.Message {
 	m := messageFrom(w.now, modelWatchers[2], nil)
 	if f.heartbeat == 0 {
@@ -185,7 +184,7 @@ func (w *modelWorld) message(f modelFact, set *modelSet) *lease.Message {
 	return m
 }
 
-// hear has a set receive f, and notes what broke. The set is not part of another world.
+// hear makes a set receive f, and records invariants that broke. The set must not be part of another world.
 func (w *modelWorld) hear(i int, f modelFact) {
 	next := w.sets[i]
 	life := w.lifeOf(f.subject)
@@ -212,20 +211,21 @@ func (w *modelWorld) hear(i int, f modelFact) {
 	w.checkAllEnded(next)
 }
 
-// counts reports whether a failure report of a time holds against a heartbeat: both are rounded down to ticks of ages.
+// counts reports whether a failure report counts against a heartbeat. The times of both are rounded down to
+// ticks of ages.
 func counts(at, heartbeat lease.Stamp) bool {
 	const tick = lease.Stamp(modelTTL/ms) / 16
 	return heartbeat/tick <= at/tick
 }
 
-// lifeOf returns which life of the subject has a handle.
+// lifeOf returns the life of the subject that has this handle.
 func (w *modelWorld) lifeOf(h lease.Handle) (life uint64) {
 	for life = 1; subjectRecord(life).Handle() != h; life++ {
 	}
 	return life
 }
 
-// checkAllEnded notes which invariants the ends of incarnations break.
+// checkAllEnded records which invariants are broken because incarnations ended.
 func (w *modelWorld) checkAllEnded(set *modelSet) {
 	for life := uint64(1); life <= w.life; life++ {
 		if set.crashed(life) {
@@ -234,7 +234,7 @@ func (w *modelWorld) checkAllEnded(set *modelSet) {
 	}
 }
 
-// checkEnded notes which invariants the end of an incarnation breaks.
+// checkEnded records which invariants are broken because an incarnation ended.
 func (w *modelWorld) checkEnded(h lease.Handle) {
 	by := make(map[lease.NodeID]bool)
 	other := make(map[lease.NodeID]bool)
@@ -432,14 +432,14 @@ func (w *modelWorld) wrongAtRest() string {
 	return ""
 }
 
-// own makes the set of the subject one that is part of no other world.
+// own gives this world a set of the subject that no other world shares.
 func (w *modelWorld) own() {
 	if w.subject != nil {
 		w.subject = w.subject.copy()
 	}
 }
 
-// key has all that the future depends on.
+// key contains everything that the future of the world depends on.
 func (w *modelWorld) key() string {
 	u := w.used
 	return w.knowledge() +
@@ -501,7 +501,7 @@ func (f modelFact) String() string {
 	return fmt.Sprintf("the age of a heartbeat, +%d", f.heartbeat-stampAt(epoch))
 }
 
-// modelSet is a set that can be copied: it notes what was done with it, which a copy repeats.
+// modelSet is a set that can be copied. It records all calls, and a copy repeats them.
 type modelSet struct {
 	*lease.Set
 	start func() *lease.Set

@@ -161,8 +161,8 @@ func TestFailureReportsInAnyOrder(t *testing.T) {
 	})
 }
 
-// A failure report reaches nodes that gossip does not reach: the reported node by the answer to its
-// messages, and a member that holds the reported node for live by a repair.
+// A failure report also reaches nodes that missed the gossip. The reported node gets it in the answer to its
+// messages, and a member that considers the reported node live gets it in a repair.
 func TestFailureReportsArrive(t *testing.T) {
 	set, s := reported(t, "b", "c")
 	now := epoch.Add(3 * time.Second)
@@ -203,8 +203,8 @@ func TestFailureReportsArrive(t *testing.T) {
 	}
 }
 
-// Failure reports are forgotten when no lease that they could end can hold any more. A lease
-// that they have ended stays ended.
+// A set forgets failure reports when every lease that they could end has expired. A lease that they have
+// ended stays ended.
 func TestFailureReportsAreForgotten(t *testing.T) {
 	set, s := reported(t, "b", "c")
 	now := epoch.Add(3 * time.Second)
@@ -224,8 +224,8 @@ func TestFailureReportsAreForgotten(t *testing.T) {
 	}
 }
 
-// The report of one watcher confirms a failure only where there is no other watcher. Watchers count, too, whose leases
-// begin by the same message.
+// The report of a single watcher confirms a failure only if there is no other watcher. Watchers whose leases
+// begin with the same message also count.
 func TestOthersOfTheSameMessage(t *testing.T) {
 	for name, tt := range map[string]struct {
 		others []lease.NodeID
@@ -282,7 +282,7 @@ func TestHeartbeatOfConfirmedFailure(t *testing.T) {
 	wantLiveInOrder(t, s)
 }
 
-// Only watchers that were refused show that a process has ended, and for a TTL.
+// Only a watcher whose connection was refused shows that a process has ended, and only for a TTL.
 func TestCrashed(t *testing.T) {
 	subject := lease.Incarnation{"d", 1}
 	for _, c := range []struct {
@@ -320,8 +320,8 @@ func TestCrashed(t *testing.T) {
 	}
 }
 
-// Where a second watcher has itself ended for certain, the word of the only one left is enough, as in a cluster of two. A
-// watcher that is merely silent may be the other side of a cut.
+// If the second watcher has certainly ended, the report of the remaining watcher is enough, as in a cluster
+// of two. A watcher that is only silent may be on the other side of a cut.
 func TestCrashedOneAfterAnother(t *testing.T) {
 	b, c := lease.Incarnation{"b", 1}, lease.Incarnation{"c", 1}
 	for _, tt := range []struct {

@@ -7,8 +7,8 @@ import (
 	"github.com/roost-cluster/roost/lease"
 )
 
-// A process finds the record of the one before it, and whether that one sent a leave message. What
-// the same process took later is none of an earlier one.
+// A process finds the record of the process before it, and whether that process sent a leave message. Later
+// incarnations of the same process do not count as an earlier process.
 func TestFormer(t *testing.T) {
 	b, past := rec("b", 1), rec("a", 7)
 	past.RecentReturns = 99
@@ -54,8 +54,8 @@ func TestFormer(t *testing.T) {
 	}
 }
 
-// A leave message of the earlier process that comes after its record changes what is known of it, and
-// nothing that is sent to others.
+// A leave message of the earlier process that arrives after its record changes what the set knows about that
+// process, but not what the set sends.
 func TestLateLeaveOfFormer(t *testing.T) {
 	for name, past := range map[string]*lease.Record{"earlier": rec("a", 7), "the clock was set back": rec("a", 11)} {
 		s, b := newSet(rec("a", 9)), rec("b", 1)
@@ -86,8 +86,8 @@ func TestLateLeaveOfFormer(t *testing.T) {
 	}
 }
 
-// The side that lost more than it kept is outnumbered; of two halves the one without the
-// smallest id is. A leave message is no loss.
+// A side that lost more nodes than it kept is outnumbered. Of two equal halves, the half without the smallest
+// id is outnumbered. A leave message does not count as a loss.
 func TestOutnumbered(t *testing.T) {
 	for _, tt := range []struct {
 		self, lost, kept, left string // ids

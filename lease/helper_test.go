@@ -78,7 +78,7 @@ func messageFrom(at time.Time, from *lease.Record, heartbeats []lease.Heartbeat,
 	}
 }
 
-// by returns m as sent by a node with a wall clock that is ahead by d.
+// by returns m as a node sends it whose wall clock is ahead by d.
 func by(m *lease.Message, d time.Duration) *lease.Message {
 	m.SentAt = m.SentAt.Add(d)
 	return m
@@ -210,7 +210,7 @@ func crowd(n int) *lease.Set {
 	return s
 }
 
-// many returns a set of n nodes. Their records and rows are no news.
+// many returns a set of n nodes, whose records and rows are no longer news.
 func many(n int) *lease.Set {
 	s := newSet(rec("a", 1))
 	flood(s, epoch, s.Self(), n-1, func(i int, m *lease.Message) {
@@ -222,14 +222,15 @@ func many(n int) *lease.Set {
 	return s
 }
 
-// asksBack returns the request of s that says what it holds of all nodes: a member pulled, and holds a node that s lacks.
+// asksBack returns the request in which s says what it knows about all nodes. It sends this request if a
+// member pulled and knows a node that s lacks.
 func asksBack(s *lease.Set, now time.Time, member *lease.Record) *lease.Message {
 	m := messageFrom(now, member, nil)
 	m.PullBuckets = []lease.BucketDigest{{Hashes: []uint32{1}}}
 	return request(s, now, m.From, s.Apply(now, m))
 }
 
-// wantLiveInOrder compares what s says of its live nodes in several ways.
+// wantLiveInOrder compares the results of several methods of s about its live nodes.
 func wantLiveInOrder(tb failer, s *lease.Set) {
 	tb.Helper()
 	var handles []lease.Handle

@@ -2,8 +2,8 @@ package lease
 
 import "time"
 
-// These are what the tests of the wire format need of helper_test.go, which is outside the package. Inside are only they,
-// and tests of a type alone.
+// The tests of the wire format need these helpers, but helper_test.go is outside of the package. Only these
+// tests, and tests of a single type, are inside the package.
 
 // epoch is the start of most tests. It is a whole millisecond, as on the wire.
 var epoch = time.Date(2026, time.March, 1, 12, 0, 0, 0, time.UTC)

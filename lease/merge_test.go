@@ -13,9 +13,9 @@ import (
 	"github.com/roost-cluster/roost/lease"
 )
 
-// fleet is all that nodes could have sent until now: three ids with up to three
-// incarnations each, each with a few record versions and heartbeats. Nodes are correct,
-// except that a node may have sent one heartbeat with two states.
+// fleet contains everything that nodes could have sent until now: three ids with up to three incarnations
+// each, and each incarnation with a few record versions and heartbeats. Nodes are correct, except that a node
+// may have sent one heartbeat with two states.
 type fleet struct {
 	now   time.Time
 	lives []life
@@ -81,7 +81,7 @@ func (f *fleet) drawMessage(t *rapid.T) *lease.Message {
 	return m
 }
 
-// fingerprint is all that a set says of others.
+// fingerprint is everything that a set says about other nodes.
 func fingerprint(s *lease.Set, now time.Time) string {
 	var lines []string
 	for _, m := range s.View().Members {
@@ -262,8 +262,8 @@ func TestOldHeartbeatsReviveNoNode(t *testing.T) {
 	}
 }
 
-// A node that was forgotten is live again by the heartbeat that was known of it, for as long as
-// that heartbeat would have held; and by the next one.
+// A forgotten node becomes live again through its last known heartbeat, for as long as that heartbeat would
+// have been valid, and through its next heartbeat.
 func TestForgottenNodesReturn(t *testing.T) {
 	b := rec("b", 1)
 	known := sent(b, epoch)

@@ -84,8 +84,8 @@ func TestDuplicateID(t *testing.T) {
 }
 
 // A process that restarts after its clock was set back has an incarnation below its
-// last one, and other nodes ignore it. It learns of the later incarnation, waits for
-// as long as a live process would take to show itself, and outbids it.
+// last one, and other nodes ignore it. It learns of the later incarnation, waits for as long as a live
+// process would need to send a message, and takes a higher incarnation.
 func TestSetBackClockIsOutbid(t *testing.T) {
 	past := rec("a", lease.MaxIncarnation-1) // far beyond the clock of this test
 	endings := map[string]struct {
@@ -202,8 +202,8 @@ func TestClonedProcess(t *testing.T) {
 	}
 }
 
-// A heartbeat of this process may come back with a later stamp, by a step that others took
-// first. Only a much later one is of a clone.
+// A heartbeat of this process may come back with a later stamp because other nodes stepped cluster time
+// first. Only a heartbeat with a much later stamp comes from a clone.
 func TestOwnHeartbeatComesBack(t *testing.T) {
 	for later, want := range map[time.Duration]uint64{testParams.TTL / 8: 0, testParams.TTL/8 + ms: 1} {
 		s, now := newSet(rec("a", 1)), epoch.Add(later)
@@ -214,8 +214,8 @@ func TestOwnHeartbeatComesBack(t *testing.T) {
 	}
 }
 
-// A newcomer that learns the time by a late message steps back too far. Others may know its heartbeats from
-// before the step: that is no clone, and a later heartbeat still is.
+// A newcomer that learns the time from a late message steps back too far. Others may know its heartbeats from
+// before the step. They do not indicate a clone, but a later heartbeat does.
 func TestOwnHeartbeatFromBeforeAStepBack(t *testing.T) {
 	for after, want := range map[time.Duration]uint64{0: 0, testParams.TTL / 8: 0, testParams.TTL/8 + ms: 1} {
 		s, b := lease.NewSet(epoch, *rec("a", 1), testParams), rec("b", 1)
@@ -259,8 +259,8 @@ func TestCloneLeaves(t *testing.T) {
 	}
 }
 
-// A later process under this id that joined and left ended this node's lease in all
-// views. This node outbids it, once.
+// A later process with this id that joined and left ended this node's lease in all views. This node takes a
+// higher incarnation, once.
 func TestLeaveOfALaterProcess(t *testing.T) {
 	for name, inc := range map[string]uint64{
 		"ordinary": 2, "the last to be outbid": lease.MaxIncarnation - 1, "not to be outbid": lease.MaxIncarnation, "unreadable": math.MaxUint64,

@@ -11,8 +11,8 @@ import (
 	"github.com/roost-cluster/roost/lease"
 )
 
-// A message counts, and moves cluster time, depending on its stamp and sender. Node a
-// knows b, which is live, and c and d, which have expired. d answered a challenge lately.
+// Whether a message counts and moves cluster time depends on its stamp and sender. Node a knows b, which is
+// live, and c and d, which have expired. d has recently answered a challenge.
 func TestWhichTimeCounts(t *testing.T) {
 	const ttl = 6 * time.Second
 	now := epoch.Add(2 * ttl)
@@ -93,7 +93,8 @@ func TestWhichTimeCounts(t *testing.T) {
 	}
 }
 
-// A challenge is answered at the address in its record, by a message that is at most the challenger's heartbeat longer.
+// A set answers a challenge at the address in the challenger's record. The answer is longer than the
+// challenge by at most the challenger's heartbeat.
 func TestEcho(t *testing.T) {
 	s, other := newSet(rec("a", 1)), offSet(epoch, 0, rec("b", 1))
 	c := carry(t, s.Challenge(epoch, 7))
@@ -139,8 +140,8 @@ func TestNonceOfStreams(t *testing.T) {
 	}
 }
 
-// A nonce is sent for two seconds, and its answers count for four. A sender that answered
-// counts for a TTL.
+// A set sends a nonce for two seconds, and accepts answers to it for four. A sender that answered counts for
+// a TTL.
 func TestNonces(t *testing.T) {
 	s, b := startSet(epoch, rec("a", 1), testParams), rec("b", 1)
 	answered := make(map[lease.Handle]time.Time)
@@ -196,8 +197,8 @@ func TestNonces(t *testing.T) {
 	clear(trusted)
 }
 
-// A newcomer takes exactly the time of the first established sender that it hears; two
-// newcomers take the later one. Its own messages count when it is established.
+// A newcomer takes exactly the time of the first established sender that it hears. Two newcomers take the
+// later of their times. A newcomer's messages count once it is established.
 func TestNewcomerTakesClusterTime(t *testing.T) {
 	years := func(n int) time.Duration { return time.Duration(n) * 365 * 24 * time.Hour }
 	for name, off := range map[string]time.Duration{
@@ -256,7 +257,7 @@ func TestNewcomerTakesClusterTime(t *testing.T) {
 	}
 }
 
-// A sender with a cluster time far behind learns the present one from a live member.
+// A sender whose cluster time is far behind learns the current time from a live member.
 func TestFarBehindIsToldTheTime(t *testing.T) {
 	s, slow := newSet(rec("a", 1)), newSet(rec("b", 1))
 	s.Apply(epoch, carry(t, slow.Sync(epoch)))
@@ -380,9 +381,8 @@ func TestAnyStampLeavesANodeReadable(t *testing.T) {
 	})
 }
 
-// Many small steps of cluster time in a row make leases older by no more than one may, in any
-// TTL: others must not end the lease of a node that is paused meanwhile before the node
-// gives it up itself.
+// In any TTL, many small steps of cluster time together make leases older by no more than one step may.
+// Otherwise other nodes could end the lease of a paused node before the node gives it up itself.
 func TestManySmallSteps(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s, b, c := newSet(rec("a", 1)), rec("b", 1), rec("c", 1)

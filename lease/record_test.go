@@ -7,8 +7,8 @@ import (
 	"github.com/roost-cluster/roost/lease"
 )
 
-// Records with real values: domain names, addresses as ids, and metadata. All of it fits into one packet, or
-// the record says so.
+// Records with real values: domain names, addresses as ids, and metadata. Either all of it fits into one
+// packet, or Validate returns an error.
 func TestRecordBounds(t *testing.T) {
 	name := func(n int) string { return strings.Repeat("a", n) }
 	base := lease.Record{Profile: lease.Profile{ID: "a", Addr: "[2001:db8:aaaa:bbbb:cccc:dddd:eeee:ffff]:7946"}, MinWire: 1, MaxWire: 1}

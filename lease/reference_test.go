@@ -13,16 +13,15 @@ import (
 	"github.com/roost-cluster/roost/lease"
 )
 
-// reference is a simple model of a Set: it stores all that it hears, and computes the live
-// nodes from it on every call. Cluster time is that of its set; the world compares it
-// with the truth.
+// reference is a simple model of a Set. It stores everything that it hears, and computes the live nodes from
+// that in every call. It uses the cluster time of its set, and the world compares that time with the truth.
 type reference struct {
 	set     *lease.Set
 	records map[lease.Handle][]*lease.Record
 	facts   map[lease.Handle][]fact
 	ended   map[lease.Handle]lease.Stamp // the latest heartbeat of a lease when it expired
 
-	window time.Time   // when the present window of small steps of cluster time began
+	window time.Time   // when the current window of small steps of cluster time began
 	small  lease.Stamp // these steps, together
 }
 
@@ -168,7 +167,7 @@ func (w *reference) forget() {
 }
 
 // step follows a large step of cluster time: leases end when they would have ended
-// without it. Of the time before a step back, no stamp is known.
+// without it. Stamps from before a step back are unknown.
 func (w *reference) step(by lease.Stamp) {
 	lives := make(map[lease.Handle]bool)
 	for _, r := range w.live() {
@@ -209,7 +208,7 @@ func (w *reference) rowAt(h lease.Handle) lease.Stamp {
 	return slices.MaxFunc(w.facts[h], func(a, b fact) int { return cmp.Compare(a.at, b.at) }).at
 }
 
-// held returns the fact by which the lease of h ends last.
+// held returns the fact that gives the lease of h its latest end.
 func (w *reference) held(h lease.Handle) fact {
 	return slices.MaxFunc(w.facts[h], func(a, b fact) int { return cmp.Compare(a.renewed+a.grace, b.renewed+b.grace) })
 }
@@ -229,9 +228,9 @@ func (w *reference) state(h lease.Handle) lease.State {
 	}).state
 }
 
-// live returns the records of the live nodes: of each id, the last incarnation that sent
-// a heartbeat, unless that heartbeat is a leave message or the lease has ended; a heartbeat later than the
-// last one by more than the rounding of two ages revives it.
+// live returns the records of the live nodes. For each id, it returns the last incarnation that sent a
+// heartbeat, unless that heartbeat is a leave message or the lease has ended. A heartbeat that is later than
+// the last one by more than the rounding of two ages revives a lease.
 func (w *reference) live() (live []*lease.Record) {
 	last := make(map[lease.NodeID]*lease.Record)
 	for h, records := range w.records {

@@ -76,7 +76,7 @@ func array(elements [][]byte) []byte {
 // aField returns a text as a field.
 func aField(s string) []byte { return wire.Append(nil, func(w *wire.Writer) { w.Text(s) }) }
 
-// partsWith counts the elements of a field of m that end with another field.
+// partsWith counts the elements of a field of m that have an additional field at the end.
 func partsWith(tb testing.TB, m *lease.Message, at int, field []byte) (count int) {
 	tb.Helper()
 	fields := elements(tb, lease.Encode(m))
@@ -91,7 +91,7 @@ func partsWith(tb testing.TB, m *lease.Message, at int, field []byte) (count int
 	return count
 }
 
-// Fields that this program does not know pass through it, by every way of relaying.
+// This program relays fields that it does not know, in every way of relaying.
 func TestUnknownFieldsAreRelayed(t *testing.T) {
 	b, c := rec("b", 1), rec("c", 1)
 	field := aField("a later field")
@@ -139,7 +139,7 @@ func relapsed(t *testing.T, s *lease.Set, r *lease.Record, field []byte) *lease.
 	return m
 }
 
-// A row of a later release replaces the unknown fields that the set has.
+// A row of a later release replaces the unknown fields that the set has stored.
 func TestUnknownFieldsAreReplaced(t *testing.T) {
 	b := rec("b", 1)
 	s := newSet(rec("a", 1))

@@ -39,7 +39,8 @@ func TestRepairsAreBounded(t *testing.T) {
 	}
 }
 
-// A node from which others pull what it has more of a bucket pulls what it has less.
+// If other nodes pull the part of a bucket that they lack from a node, the node also pulls the part that it
+// lacks.
 func TestAskBack(t *testing.T) {
 	x := rec("x", 1)
 	y, z := newSet(rec("y", 1)), newSet(rec("z", 1))
@@ -57,9 +58,9 @@ func TestAskBack(t *testing.T) {
 	}
 }
 
-// Two nodes whose sets are far apart in size cut them into other buckets: the large one
-// holds more of a bucket of the small one than fits into a request. By repairs alone, both
-// come to hold all, although more nodes start all the time.
+// If the sizes of two sets are very different, their nodes divide them into different buckets, so the large
+// set has more nodes in a bucket of the small set than fit into a request. Repairs alone make both sets
+// complete, although more nodes keep starting.
 func TestUnequalSetsAgree(t *testing.T) {
 	for _, tc := range []struct {
 		small, large, labels int
@@ -104,7 +105,7 @@ func TestUnequalSetsAgree(t *testing.T) {
 	}
 }
 
-// converse brings m to a set, and what both send because of it, as nodes do.
+// converse delivers m to a set, and then all messages that both sets send in response.
 func converse(t *testing.T, now time.Time, from, to *lease.Set, m *lease.Message) {
 	t.Helper()
 	m = carry(t, m)

@@ -7,8 +7,8 @@ import (
 	"github.com/roost-cluster/roost/lease"
 )
 
-// When cluster time steps ahead, since two clusters meet, the leases that a node holds go
-// on for as long as before, but it relays their heartbeats as old as they are by the new time.
+// When cluster time steps ahead because two clusters meet, the leases at a node last as long as before, but
+// the node relays their heartbeats with their ages in the new time.
 func TestStepAheadRelaysNothingYounger(t *testing.T) {
 	const behind = 4 * time.Second
 	b, c := rec("b", 1), rec("c", 1)

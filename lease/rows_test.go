@@ -182,7 +182,7 @@ func TestApplyBoundaries(t *testing.T) {
 	}
 }
 
-// minus returns what was counted since past.
+// minus returns the counts since past.
 func minus(now, past lease.Stats) lease.Stats {
 	for i, v := 0, reflect.ValueOf(&now).Elem(); i < v.NumField(); i++ {
 		v.Field(i).SetUint(v.Field(i).Uint() - reflect.ValueOf(past).Field(i).Uint())
@@ -204,8 +204,8 @@ func TestTwoStatesInOneHeartbeat(t *testing.T) {
 	}
 }
 
-// Neither a second state for one heartbeat nor a heartbeat within two ticks revives an expired
-// lease: the latest heartbeat of a dead node is known here rounded down, there exactly. A
+// Neither a second state for the same heartbeat nor a heartbeat within two ticks revives an expired lease,
+// because one node may know the latest heartbeat of a dead node exactly, and another node rounded down. A
 // leave message counts.
 func TestRevival(t *testing.T) {
 	b, dead := rec("b", 5), epoch.Add(testParams.TTL+ms)

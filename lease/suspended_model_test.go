@@ -15,9 +15,10 @@ import (
 )
 
 // The model of a suspension: a few nodes run real sets. Some were suspended for an hour, or belong to a cluster
-// that is an hour behind another one. What was ever sent, and recordings of before, may be received at any time, by any
-// node, in any order, any number of times, or never. Only questions to members reach no others: whoever leads one to
-// another cluster, within the seconds in which its number counts, may have a node fenced in vain.
+// that is an hour behind another one. Every message that was ever sent, and recordings of older messages, may
+// be received at any time, by any node, in any order, any number of times, or never. Only questions to
+// members reach no others: whoever leads one to another cluster, within the seconds in which its number
+// counts, may have a node fenced in vain.
 
 const (
 	sleeperOwns  = "no node that was suspended owns what it owned, by the present time"
@@ -58,7 +59,7 @@ type napMessage struct {
 	text string
 }
 
-// napWorld is a state. The sets of a state are part of other states, too.
+// napWorld is a state. Different states can share sets.
 type napWorld struct {
 	fault     napFault
 	nodes     []napper

@@ -11,7 +11,7 @@ import (
 	"github.com/roost-cluster/roost/placement"
 )
 
-// Numbers worked out by hand.
+// These numbers were calculated by hand.
 func TestBalance(t *testing.T) {
 	type nodes = []placement.Node
 	for _, tt := range []struct {
@@ -67,7 +67,7 @@ func TestBalance(t *testing.T) {
 	}
 }
 
-// Advice above 15 %, none up to there.
+// There is advice if the variation is above 15 %, and none otherwise.
 func TestAdvice(t *testing.T) {
 	counts := func(perNode ...int) map[lease.NodeID]int {
 		m := map[lease.NodeID]int{}

@@ -82,7 +82,7 @@ func (b bounded) Explain(nodes []Node, p Partition, owner int) string {
 		full++
 	}
 	if full == 0 {
-		return fmt.Sprintf("%s drew the best number of %d nodes for it, and had room", nodes[owner].ID, len(nodes))
+		return fmt.Sprintf("%s drew the best number of %d nodes for it, and was below its bound", nodes[owner].ID, len(nodes))
 	}
-	return fmt.Sprintf("%d nodes with better numbers for it had reached their bound, and %s was the next with room", full, nodes[owner].ID)
+	return fmt.Sprintf("%d nodes with better numbers for it had reached their bound, and %s was the next node below its bound", full, nodes[owner].ID)
 }

@@ -11,8 +11,8 @@ import (
 	"github.com/roost-cluster/roost/placement"
 )
 
-// plainBounded is bounded-load rendezvous in plain steps: a partition goes to the first
-// node in the order of scores that has room.
+// plainBounded is bounded-load rendezvous in plain steps: a partition goes to the first node, in the order of
+// scores, that is below its bound.
 func plainBounded(nodes []placement.Node, partitions, percent int) []lease.NodeID {
 	sum := int64(0)
 	for _, n := range nodes {
@@ -55,13 +55,13 @@ func TestBoundedLikeReference(t *testing.T) {
 	})
 }
 
-// The moves of a join, which are those of a leave, agree with the doc comment,
-// and are more than those of rendezvous.
+// A join moves as many partitions as a leave. The number agrees with the doc comment, and is higher than with
+// rendezvous.
 func TestBoundedMoves(t *testing.T) {
 	const partitions, fleets = 1024, 30
 	for _, tt := range []struct {
 		percent, nodes int
-		least, most    float64 // moves for each partition that the joiner gets: on average, and ever
+		least, most    float64 // moves for each partition that the joiner gets: average and maximum
 	}{
 		{105, 10, 1.03, 1.5},
 		{105, 50, 1.4, 2.5},

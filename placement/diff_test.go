@@ -13,7 +13,7 @@ import (
 	"github.com/roost-cluster/roost/placement"
 )
 
-// The moves, and the least number of them.
+// This tests the moves and their minimum number.
 func TestDiff(t *testing.T) {
 	before := mustComputeBy(t, fixed{name: "s", assign: []int{0, 0, 1, 1}}, 4, equals("a", "b")...)
 	after := mustComputeBy(t, fixed{name: "s", assign: []int{0, 1, 0, 0}}, 4, equals("b", "c")...)
@@ -26,7 +26,7 @@ func TestDiff(t *testing.T) {
 	}
 }
 
-// The numbers of ExpectedMin, worked out by hand.
+// These results of ExpectedMin were calculated by hand.
 func TestExpectedMin(t *testing.T) {
 	weights := func(w ...uint32) (nodes []placement.Node) {
 		for i, weight := range w {
@@ -68,8 +68,8 @@ func TestExpectedMin(t *testing.T) {
 	}
 }
 
-// The reference model of ExpectedMin tries all tables over the new nodes, for the one with the
-// fewest moves that fulfils the definition.
+// The reference model of ExpectedMin tries all tables of the new nodes, and finds the table with the fewest
+// moves that fulfils the definition.
 func TestExpectedMinAgainstAllTables(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		partitions := rapid.IntRange(1, 6).Draw(t, "partitions")
@@ -175,8 +175,8 @@ func TestExpectedMinIsMet(t *testing.T) {
 	}
 }
 
-// Tables of different sizes have no moves, but moved keys. The reference model counts the hashes
-// 0, 1, 2, … up to a multiple of both sizes.
+// Tables of different sizes have no moves, but moved keys. The reference model uses the hashes 0, 1, 2, … up
+// to a multiple of both sizes.
 func TestKeysMoved(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		nodes := anyNodes(0, 5).Draw(t, "nodes")
@@ -204,7 +204,7 @@ func TestKeysMoved(t *testing.T) {
 	})
 }
 
-// The largest sizes, which have the most pairs.
+// These are the largest sizes, which have the most pairs.
 func TestKeysMovedOfTheLargest(t *testing.T) {
 	const p = placement.MaxPartitions
 	before, after := mustCompute(t, p, equals("a")...), mustCompute(t, p-1, equals("b")...)

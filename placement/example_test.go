@@ -8,7 +8,7 @@ import (
 	"github.com/roost-cluster/roost/placement/assignment"
 )
 
-// A key's partition depends on nothing but the key and the number of partitions.
+// A key's partition depends only on the key and the number of partitions.
 func ExampleOf() {
 	fmt.Println(placement.Of("room-8842", placement.DefaultPartitions))
 	fmt.Println(placement.Of("room-8843", placement.DefaultPartitions))
@@ -68,8 +68,7 @@ func ExampleLeastPartitions() {
 	// a moved it from a to c, to even out the load, in version 2 of the assignment
 }
 
-// The ring as the strategy of a table, and so of a cluster. It ignores the weight of
-// node-c.
+// A ring can be the strategy of a table, and therefore of a cluster. It ignores the weight of node-c.
 func ExampleClassicRing() {
 	table, err := placement.Compute(placement.Input{
 		Nodes:      []placement.Node{{ID: "node-a", Weight: 1}, {ID: "node-b", Weight: 1}, {ID: "node-c", Weight: 2}},
@@ -85,7 +84,7 @@ func ExampleClassicRing() {
 	// map[node-a:351 node-b:343 node-c:330]
 }
 
-// Replicas of a partition in different zones, and those of the reader's zone first.
+// The replicas of a partition are in different zones, and replicas in the reader's zone come first.
 func ExampleZoned() {
 	table, err := placement.Compute(placement.Input{
 		Nodes: []placement.Node{

@@ -71,7 +71,7 @@ func (e Export) table() (*Table, error) {
 	}
 	t.digest = digest(t)
 	if t.digest != e.Digest {
-		return nil, fmt.Errorf("its digest is %s, but its content makes %s: it was changed after it was written, or only in part",
+		return nil, fmt.Errorf("its digest is %s, but the digest of its content is %s: it was changed or truncated after it was written",
 			e.Digest, t.digest)
 	}
 	return t, nil
@@ -80,12 +80,12 @@ func (e Export) table() (*Table, error) {
 func (e Export) check() error {
 	switch {
 	case e.Format != exportFormat:
-		return fmt.Errorf("it is of format %d, and this program reads format %d: it is no table, or of another version of roost",
+		return fmt.Errorf("its format is %d, but this program reads format %d: it is not a table, or another version of roost wrote it",
 			e.Format, exportFormat)
 	case e.Partitions < 1 || e.Partitions > MaxPartitions:
 		return fmt.Errorf("%d partitions; there must be 1 to %d", e.Partitions, MaxPartitions)
 	case len(e.Owners) != e.Partitions:
-		return fmt.Errorf("%d owners of %d partitions", len(e.Owners), e.Partitions)
+		return fmt.Errorf("it has %d owners for %d partitions", len(e.Owners), e.Partitions)
 	case len(e.Nodes) > maxImportNodes:
 		return fmt.Errorf("%d nodes, at most %d", len(e.Nodes), maxImportNodes)
 	case e.Strategy == "":
@@ -109,9 +109,9 @@ func (e Export) indexes(nodes []Node) ([]int32, error) {
 		case ok:
 			owners[p] = i
 		case len(nodes) > 0:
-			return nil, fmt.Errorf("partition %d belongs to %.80q, which is none of the %d nodes with a weight", p, id, len(nodes))
+			return nil, fmt.Errorf("partition %d belongs to %.80q, which is not among the %d nodes with a weight", p, id, len(nodes))
 		case id != "":
-			return nil, fmt.Errorf("partition %d belongs to %.80q, and there are no nodes with a weight", p, id)
+			return nil, fmt.Errorf("partition %d belongs to %.80q, but there are no nodes with a weight", p, id)
 		}
 	}
 	if len(nodes) == 0 {

@@ -62,7 +62,7 @@ func TestExport(t *testing.T) {
 	})
 }
 
-// A table by a strategy that only its writer has keeps its owners.
+// A table keeps its owners even if only its writer has the strategy.
 func TestExportOfAForeignTable(t *testing.T) {
 	for _, name := range []string{"by-turns", "by-turns+zones", "bounded-rendezvous"} {
 		table := mustComputeBy(t, fixed{name: name, assign: []int{1, 0, 1}, rank: []int{0, 1}}, 3, equals("a", "b")...)
@@ -73,8 +73,8 @@ func TestExportOfAForeignTable(t *testing.T) {
 	}
 }
 
-// Rank makes no ring that Assign would reject: each imported table could take the
-// memory of millions of points.
+// Rank builds no ring that Assign would reject, because each imported table could then take the memory of
+// millions of points.
 func TestImportOfARingTooLarge(t *testing.T) {
 	nodes := []placement.Node{{ID: "a", Weight: math.MaxUint32}, {ID: "b", Weight: math.MaxUint32}}
 	read := reread(t, mustComputeBy(t, fixed{name: "vnode-ring", assign: []int{1}}, 1, nodes...))
@@ -83,7 +83,7 @@ func TestImportOfARingTooLarge(t *testing.T) {
 	}
 }
 
-// An imported table is no base for others: here it has wrong owners.
+// Compute does not use an imported table as a base. The imported table here has wrong owners.
 func TestImportIsNoBase(t *testing.T) {
 	nodes := fleet(1, 20)
 	honest := mustCompute(t, 64, nodes...)
@@ -119,17 +119,17 @@ func TestImportRejects(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, c := range []struct{ old, new, want string }{
-		{`"format":1,`, ``, "it is of format 0, and this program reads format 1"},
-		{`"format":1`, `"format":2`, "it is of format 2"},
+		{`"format":1,`, ``, "its format is 0, but this program reads format 1"},
+		{`"format":1`, `"format":2`, "its format is 2"},
 		{`"partitions":2`, `"partitions":0`, "0 partitions; there must be 1 to 65536"},
 		{`"partitions":2`, `"partitions":-1`, "-1 partitions"},
 		{`"partitions":2`, `"partitions":65537`, "65537 partitions"},
-		{`"partitions":2`, `"partitions":3`, "2 owners of 3 partitions"},
+		{`"partitions":2`, `"partitions":3`, "2 owners for 3 partitions"},
 		{`"partitions":2`, `"partitions":1e99`, "cannot unmarshal number 1e99"},
-		{`["a","b"]`, `null`, "0 owners of 2"},
-		{`["a","b"]`, `["a","c"]`, `partition 1 belongs to "c", which is none of the 2 nodes`},
+		{`["a","b"]`, `null`, "0 owners for 2"},
+		{`["a","b"]`, `["a","c"]`, `partition 1 belongs to "c", which is not among the 2 nodes`},
 		{`["a","b"]`, `["a",""]`, `partition 1 belongs to ""`},
-		{`["a","b"]`, `["b","a"]`, "its digest is " + digest + ", but its content makes "},
+		{`["a","b"]`, `["b","a"]`, "its digest is " + digest + ", but the digest of its content is "},
 		{digest, "00000000000000ff", "its digest is 00000000000000ff"},
 		{digest, "f", "is not a digest"},
 		{`"digest":"` + digest + `",`, ``, "its digest is 0000000000000000"},
@@ -139,10 +139,10 @@ func TestImportRejects(t *testing.T) {
 		{`"id":"b"`, `"id":"a"`, `"a" is given twice`},
 		{`"id":"b"`, `"id":"b c"`, "is not one of"},
 		{`"id":"b"`, `"id":"` + strings.Repeat("b", 65) + `"`, "has 65 bytes"},
-		{`"b","weight":1`, `"b","weight":0`, `belongs to "b", which is none of the 1 nodes with a weight`},
+		{`"b","weight":1`, `"b","weight":0`, `belongs to "b", which is not among the 1 nodes with a weight`},
 		{`"b","weight":1`, `"b","weight":4294967296`, "cannot unmarshal number 4294967296"},
 		{`"b","weight":1`, `"b","weight":-1`, "cannot unmarshal number -1"},
-		{`[{"id":"a","weight":1},{"id":"b","weight":1}]`, `[]`, `partition 0 belongs to "a", and there are no nodes`},
+		{`[{"id":"a","weight":1},{"id":"b","weight":1}]`, `[]`, `partition 0 belongs to "a", but there are no nodes`},
 		{`{"id":"a","weight":1},`, strings.Repeat(`{"id":"a","weight":1},`, 65536), "65537 nodes, at most 65536"},
 	} {
 		text := strings.Replace(good, c.old, c.new, 1)
@@ -168,7 +168,7 @@ func TestExportOfNoTable(t *testing.T) {
 	}
 }
 
-// For any bytes, import returns an error or a consistent table.
+// For any input, import returns an error or a consistent table.
 func FuzzImport(f *testing.F) {
 	for _, s := range []placement.Strategy{
 		nil, placement.LeastPartitions(1, 3), placement.Zoned(placement.Bounded(110)),
@@ -187,9 +187,9 @@ func FuzzImport(f *testing.F) {
 			return
 		}
 		table, err := e.Table()
-		if err != nil && strings.Contains(err.Error(), "its content makes ") {
+		if err != nil && strings.Contains(err.Error(), "the digest of its content is ") {
 			// The fuzzer cannot hash: continue with the right digest.
-			_, after, _ := strings.Cut(err.Error(), "its content makes ")
+			_, after, _ := strings.Cut(err.Error(), "the digest of its content is ")
 			if err := e.Digest.UnmarshalText([]byte(after[:16])); err != nil {
 				t.Fatal(err)
 			}

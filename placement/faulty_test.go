@@ -13,7 +13,7 @@ import (
 	"github.com/roost-cluster/roost/placement"
 )
 
-// exploding is a strategy with a slip in Assign or Rank, for more than two nodes.
+// exploding is a strategy that panics in Assign or Rank if there are more than two nodes.
 type exploding struct {
 	byTurns
 	assign, rank func(nodes []placement.Node)
@@ -64,7 +64,7 @@ func TestPanicInAssign(t *testing.T) {
 	}
 }
 
-// stumbling is a strategy that remembers, with a slip in Keep or Level.
+// stumbling is a strategy with a memory that panics in Keep or Level.
 type stumbling struct {
 	byTurns
 	keep, level func(nodes []placement.Node)
@@ -80,7 +80,7 @@ func (s stumbling) Level(nodes []placement.Node, _ []int, _ []placement.Partitio
 	return nil
 }
 
-// Also a strategy that remembers fails with an error that names it.
+// If a strategy with a memory fails, the error also names it.
 func TestPanicInKeepAndLevel(t *testing.T) {
 	fine := func([]placement.Node) {}
 	for name, slip := range slips {
@@ -104,7 +104,7 @@ func TestPanicInKeepAndLevel(t *testing.T) {
 	}
 }
 
-// The owner is known without the strategy.
+// The owner is known without calling the strategy.
 func TestPanicInRank(t *testing.T) {
 	for name, slip := range slips {
 		t.Run(name, func(t *testing.T) {
@@ -144,7 +144,7 @@ func TestGreatestWeights(t *testing.T) {
 			if b.weighted {
 				share = float64(node.Weight) / (math.MaxUint32 * (n - 0.5))
 			}
-			// Neither draws nor arcs of 160 points vary by 30 %.
+			// The shares vary by less than 30 %, both with draws and with arcs of 160 points.
 			if got := float64(counts[node.ID]) / partitions; math.Abs(got/share-1) > 0.3 {
 				t.Errorf("node %d owns %.3f, want about %.3f", i, got, share)
 			}
@@ -158,7 +158,7 @@ func TestWeightsBeyondLeastPartitions(t *testing.T) {
 		nodes[i] = placement.Node{ID: lease.NodeID(fmt.Sprint("n", i)), Weight: 1<<32 - 1}
 	}
 	_, err := placement.Compute(placement.Input{Nodes: nodes, Partitions: 65536, Strategy: placement.LeastPartitions(1, 3)})
-	if err == nil || !strings.Contains(err.Error(), "use smaller ones") {
+	if err == nil || !strings.Contains(err.Error(), "use smaller weights") {
 		t.Errorf("error %v", err)
 	}
 }

@@ -16,9 +16,8 @@ import (
 	"github.com/roost-cluster/roost/placement"
 )
 
-// The scripts under testdata pin owners. A difference in them means that a running
-// cluster would move keys at an upgrade, and that its nodes would disagree during the
-// upgrade: it needs a strategy with another name.
+// The scripts under testdata pin owners. If a script fails, an upgrade of a running cluster would move keys,
+// and its nodes would disagree during the upgrade. Such a change needs a strategy with a different name.
 //
 //	place nodes=(a,b*2,…) [partitions=N]   each input line, a key, and where it goes
 //	table count=N [partitions=N] [weights=(…)] [zones=(…)]   fingerprints of a table of node-0, node-1, …

@@ -123,7 +123,7 @@ func newLoads(nodes []Node, partitions int) (*loads, error) {
 		l.total += int64(n.Weight)
 	}
 	if l.total > maxTotalWeight {
-		return nil, fmt.Errorf("weights add up to %d, at most %d: use smaller ones", l.total, int64(maxTotalWeight))
+		return nil, fmt.Errorf("weights add up to %d, but at most %d is possible: use smaller weights", l.total, int64(maxTotalWeight))
 	}
 	return l, nil
 }

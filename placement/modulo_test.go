@@ -22,8 +22,7 @@ func TestModulo(t *testing.T) {
 	})
 }
 
-// Of 64 partitions, nearly five times the necessary ones move
-// when 5 nodes become 6.
+// When 5 nodes become 6, nearly five times as many of 64 partitions move as necessary.
 func TestModuloMoves(t *testing.T) {
 	nodes := fleet(1, 6)
 	before, after := mustComputeBy(t, placement.Modulo(), 64, nodes[:5]...), mustComputeBy(t, placement.Modulo(), 64, nodes...)

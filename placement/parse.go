@@ -26,7 +26,7 @@ func ParseStrategy(name string) (Strategy, error) {
 	base, zones := strings.CutSuffix(name, zonesSuffix)
 	s, short := parsePlain(base)
 	if s == nil {
-		return nil, fmt.Errorf("placement: no strategy is called %.80q; there are %s", name, Strategies)
+		return nil, fmt.Errorf("placement: there is no strategy %.80q; the strategies are %s", name, Strategies)
 	}
 	if !short && s.Name() != base {
 		return nil, fmt.Errorf("placement: strategy %.80q has parameters out of bounds; the nearest is %s", name, s.Name())

@@ -28,7 +28,7 @@ func anyBuiltin() *rapid.Generator[placement.Strategy] {
 	})
 }
 
-// The name of a built-in strategy names it.
+// ParseStrategy returns a built-in strategy for its name.
 func TestParseStrategyNamesItself(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s := anyBuiltin().Draw(t, "strategy")
@@ -60,8 +60,8 @@ func TestParseStrategy(t *testing.T) {
 		}
 	}
 	for name, want := range map[string]string{
-		"":                           `no strategy is called ""; there are rendezvous, `,
-		"Rendezvous":                 `no strategy is called "Rendezvous"`,
+		"":                           `there is no strategy ""; the strategies are rendezvous, `,
+		"Rendezvous":                 `there is no strategy "Rendezvous"`,
 		"rendezvous ":                "no strategy",
 		"+zones":                     "no strategy",
 		"rendezvous+zones+zones":     "no strategy",
@@ -75,7 +75,7 @@ func TestParseStrategy(t *testing.T) {
 		"least-partitions-1-3-4":     "no strategy",
 		"least-partitions-0-3":       "the nearest is least-partitions-1-3",
 		"least-partitions-1--3":      "the nearest is least-partitions-1-0",
-		strings.Repeat("x", 1000000): `"` + strings.Repeat("x", 80) + `"; there are`,
+		strings.Repeat("x", 1000000): `"` + strings.Repeat("x", 80) + `"; the strategies are`,
 	} {
 		s, err := placement.ParseStrategy(name)
 		if err == nil || s != nil || !strings.Contains(err.Error(), want) {

@@ -13,7 +13,7 @@ import (
 	"github.com/roost-cluster/roost/placement"
 )
 
-// careless is a strategy of a user: the rank may name a node twice, or none at all.
+// careless is a user's strategy whose rank may contain a node twice, or no node at all.
 type careless struct{ byTurns }
 
 func (c careless) Name() string { return "careless" }
@@ -59,8 +59,8 @@ func referenceRank(t *placement.Table, s placement.Strategy, zones bool, p place
 	return best
 }
 
-// For each strategy and after any changes, what a table keeps is what its
-// strategy says, whatever was asked before.
+// For each strategy and after any changes, the ranks that a table has stored are the ranks that its strategy
+// returns, whatever was asked before.
 func TestRankIsThatOfTheStrategy(t *testing.T) {
 	strategies := map[string]func() placement.Strategy{
 		"careless": func() placement.Strategy { return careless{} },

@@ -46,7 +46,7 @@ func TestOnlyRatiosOfWeightsMatter(t *testing.T) {
 	})
 }
 
-// The reference model of Rank is the owner after the better nodes left.
+// In the reference model of Rank, the next node is the owner after the better nodes have left.
 func TestRankIsTheOrderOfTakingOver(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s := rapid.SampledFrom([]placement.Strategy{
@@ -163,8 +163,8 @@ func TestTiesGoToTheSmallerID(t *testing.T) {
 		})
 	}
 
-	// A third node of another weight makes Compute take the weighted path, in
-	// which the two tie within their class.
+	// A third node with another weight makes Compute use the path for weights, in which the two nodes tie
+	// within their class.
 	mixed := mustCompute(t, 256, append(equals(greater, smaller), placement.Node{ID: "third", Weight: 2})...)
 	if n := len(mixed.Owned(greater)); n != 0 {
 		t.Errorf("%s owns %d although %s bids the same", greater, n, smaller)

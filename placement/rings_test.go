@@ -44,7 +44,7 @@ func TestClassicRingIsTheRing(t *testing.T) {
 			if diff := cmp.Diff(want, table.Rank(placement.Partition(p), 3)); diff != "" {
 				t.Fatalf("rank of partition %d (-want +got):\n%s", p, diff)
 			}
-			// The strategy itself: the table puts the owner first.
+			// This calls the strategy itself, because the table puts the owner first.
 			if first := s.Rank(table.Nodes(), placement.Partition(p), 1); table.Nodes()[first[0]].ID != owner {
 				t.Fatalf("partition %d: owner %q, ranked first %q", p, owner, table.Nodes()[first[0]].ID)
 			}

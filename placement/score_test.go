@@ -13,10 +13,9 @@ import (
 	"github.com/roost-cluster/roost/lease"
 )
 
-// log2Digits is the dumb reference model of the table: the first binary places of
-// log2(1 + i/256), rounded down. Squaring x doubles log2 x, so the exponent that
-// each square brings along is the next digit. 512 bits leave the rounding of the
-// squares far below the last place.
+// log2Digits is a simple reference model of the table: the first binary digits of log2(1 + i/256), rounded
+// down. Squaring x doubles log2 x, so the exponent that each square brings along is the next digit. 512 bits
+// leave the rounding of the squares far below the last place.
 func log2Digits(i, places int) *big.Int {
 	x := new(big.Float).SetPrec(512).SetInt64(int64(256 + i))
 	x.Quo(x, big.NewFloat(256))
@@ -43,7 +42,7 @@ func TestLog2Table(t *testing.T) {
 	}
 }
 
-// The float64 logarithm is the reference model, within the error that interpolation has.
+// The reference model is the float64 logarithm. The results agree within the error of the interpolation.
 func TestNegLog2(t *testing.T) {
 	check := func(t *rapid.T, h uint64) {
 		got := math.Ldexp(float64(negLog2(h)), -logBits)
@@ -99,7 +98,7 @@ func TestNegLog2NeverRises(t *testing.T) {
 	}
 }
 
-// compareRat is the dumb reference model of wins.
+// compareRat is a simple reference model of wins.
 func compareRat(a, b score) int {
 	rat := func(s score) *big.Rat {
 		return new(big.Rat).SetFrac(new(big.Int).SetUint64(negLog2(s.draw)), new(big.Int).SetUint64(s.weight))
@@ -130,8 +129,8 @@ func TestWins(t *testing.T) {
 	})
 }
 
-// The dumb reference model of assignWeighted and Rank compares all pairs of nodes by exact
-// fractions, without classes.
+// A simple reference model of assignWeighted and Rank compares all pairs of nodes with exact fractions,
+// without classes.
 func TestAssignWeighted(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		weights := rapid.SliceOfN(rapid.OneOf(rapid.Uint32Range(1, 3), rapid.Uint32Range(1, math.MaxUint32)), 1, 12).Draw(t, "weights")

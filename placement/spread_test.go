@@ -55,7 +55,8 @@ func TestSpreadIsRandom(t *testing.T) {
 	}
 }
 
-// rawFNV is the hash hazard as a strategy: highest FNV-1a of node‖partition.
+// rawFNV is a strategy with a weak hash: the node with the highest FNV-1a of node‖partition owns the
+// partition.
 type rawFNV struct{ byTurns }
 
 func (rawFNV) Assign(nodes []placement.Node, partitions int) ([]int, error) {

@@ -23,8 +23,8 @@ type builtin struct {
 	loads    bool // owners depend on the number of partitions of each node, which Rank cannot know
 }
 
-// builtins has two rows for every strategy of the package: alone, and with zones. A row
-// runs the tests of this file, and adds lines to testdata/golden/strategies.
+// builtins has two rows for every strategy of the package: alone, and with zones. A new row runs the tests of
+// this file, and adds lines to testdata/golden/strategies.
 func builtins() map[string]builtin {
 	all := map[string]builtin{
 		"rendezvous":             {fresh: placement.Rendezvous, minimal: true, weighted: true},
@@ -42,7 +42,7 @@ func builtins() map[string]builtin {
 	return all
 }
 
-// Each name that a user reads is valid and has its rows.
+// Each name in the text for users is valid and has its rows.
 func TestEveryStrategyHasRows(t *testing.T) {
 	list, _, _ := strings.Cut(placement.Strategies, ", each also with +zones")
 	all, names := builtins(), strings.Split(regexp.MustCompile(` \([^)]*\)`).ReplaceAllString(list, ""), ", ")
@@ -176,9 +176,9 @@ func TestMinimalStrategiesMoveTheMinimum(t *testing.T) {
 	})
 }
 
-// Over many fleets, the mean share of a node is that of its weight. The
-// bound is four standard errors of the mean of random draws, which is generous for
-// strategies that level; an arc of a ring varies as one of 150.
+// Over many fleets, the mean share of a node corresponds to its weight. The bound is four standard errors of
+// the mean of random draws, which is generous for strategies that level; an arc of a ring varies as one of
+// 150.
 func TestMeanSharesFollowWeights(t *testing.T) {
 	const fleets, partitions = 60, 1024
 	ofEachBuiltin(t, func(t *testing.T, b builtin) {

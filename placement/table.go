@@ -164,13 +164,13 @@ func (t *Table) checkMoves(moves []Move, movable []Partition) error {
 	}
 	for _, m := range moves {
 		if int64(m.Partition) >= int64(t.partitions) || !may[m.Partition] {
-			return fmt.Errorf("moves partition %d, which is not to move", m.Partition)
+			return fmt.Errorf("moves partition %d, which must not move", m.Partition)
 		}
 		if from, _ := t.Owner(m.Partition); from != m.From {
 			return fmt.Errorf("moves partition %d from %q, owned by %q", m.Partition, m.From, from)
 		}
 		if _, found := t.find(m.To); !found {
-			return fmt.Errorf("moves partition %d to %q, which is none of the %d nodes", m.Partition, m.To, len(t.nodes))
+			return fmt.Errorf("moves partition %d to %q, which is not among the %d nodes", m.Partition, m.To, len(t.nodes))
 		}
 		may[m.Partition] = false
 	}
@@ -187,9 +187,9 @@ func (t *Table) Why(p Partition) string {
 	owner := t.OwnerIndex(p)
 	if owner < 0 {
 		if uint64(p) >= uint64(t.Partitions()) {
-			return fmt.Sprintf("there is no partition %d: they are numbered from 0 to %d", p, t.Partitions()-1)
+			return fmt.Sprintf("there is no partition %d: partitions are numbered from 0 to %d", p, t.Partitions()-1)
 		}
-		return "no node may own it: there are none, or all drain or have weight 0"
+		return "no node may own it: there are no nodes, or all nodes drain or have weight 0"
 	}
 	why := ""
 	var err error // ignored if the strategy panics

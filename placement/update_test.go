@@ -11,7 +11,8 @@ import (
 	"github.com/roost-cluster/roost/placement"
 )
 
-// A derived table equals the table without a base, over any history, also from a base with zones to one without.
+// After any history, a table derived from a base equals a table computed without a base. This includes a
+// change from a base with zones to a table without zones.
 func TestDeriveLikeAfresh(t *testing.T) {
 	weights := rapid.SampledFrom([]uint32{0, 1, 1, 1, 2, 100, 1_000_000})
 	strategies := []placement.Strategy{placement.Rendezvous(), placement.Zoned(placement.Rendezvous())}

@@ -12,7 +12,7 @@ import (
 	"github.com/roost-cluster/roost/placement"
 )
 
-// Zones change no owner; the ranks are in TestRankIsThatOfTheStrategy.
+// Zones do not change owners. TestRankIsThatOfTheStrategy tests the ranks.
 func TestZoned(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		nodes := anyFleet(1).Draw(t, "nodes")
@@ -94,7 +94,8 @@ func sorted(ids []lease.NodeID) []lease.NodeID {
 	return slices.Compact(slices.Sorted(slices.Values(ids)))
 }
 
-// Each node serves its share of the tenants, by its weight, and few tenants share all nodes.
+// Each node serves a share of the tenants that corresponds to its weight, and few pairs of tenants have the
+// same nodes.
 func TestSubsetSpreadsTenants(t *testing.T) {
 	var nodes []placement.Node
 	for i := range 20 {

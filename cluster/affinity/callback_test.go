@@ -18,8 +18,8 @@ import (
 	"github.com/roost-cluster/roost/lease"
 )
 
-// callbacks is every callback that a user can give to a Resolver. Each one calls into
-// the resolvers, as a callback may that reports numbers, and notes when that blocks.
+// callbacks contains every callback that a user can give to a Resolver. Each callback calls the resolvers,
+// for example to report numbers, and records when such a call blocks.
 type callbacks struct {
 	mu      sync.Mutex
 	called  map[string]bool
@@ -50,8 +50,7 @@ func (c *callbacks) clock() (stop func()) {
 	return func() { close(ended) }
 }
 
-// note runs the probe in a goroutine. A probe that needs a lock of its caller never
-// ends.
+// note runs the probe in a goroutine. A probe that needs a lock of its caller never returns.
 func (c *callbacks) note(name string) {
 	c.mu.Lock()
 	c.called[name] = true
@@ -108,8 +107,8 @@ func (c *callbacks) Failover(ctx context.Context, _ int) (context.Context, func(
 	return ctx, func(int, int, error) { c.note("Tracer.Failover end") }
 }
 
-// No callback of the user's runs while the resolver holds a lock: a handler that asks
-// for numbers would deadlock, and a slow one would stop every caller.
+// The resolver holds no lock while it calls a user's callback. Otherwise a callback that asks for numbers
+// would deadlock, and a slow callback would block every caller.
 func TestCallbacksHoldNoLock(t *testing.T) {
 	c := &callbacks{called: make(map[string]bool), blocked: make(map[string]bool)}
 	defer c.clock()()

@@ -75,8 +75,8 @@ type found struct {
 
 // After these errors, settle makes another attempt.
 var (
-	errVoid = errors.New("affinity: the pin does not stand")
-	errFull = fmt.Errorf("%w: all instances together have filled the nodes", ErrNoCapacity)
+	errVoid = errors.New("affinity: the pin is not valid")
+	errFull = fmt.Errorf("%w: other nodes have filled it with rooms at the same time", ErrNoCapacity)
 )
 
 // maxAttempts is how often settle tries if other callers change the room's pin at the same time.

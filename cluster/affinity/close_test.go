@@ -23,8 +23,8 @@ func (f fresh) Swap(ctx context.Context, ops ...pinstore.Op) []pinstore.Result {
 	return results
 }
 
-// A resolver that has ended, or that was refused, is no longer known to the store. So it answers no call from
-// its cache either, which no notification would correct.
+// The store does not know a resolver that was closed or refused. So the resolver must not answer calls from
+// its cache, because no notification would correct the cache.
 func TestStoreForgetsClosed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &faulty{Store: fresh{pinstore.NewMemory()}}

@@ -78,7 +78,7 @@ func (d Demand) costProblems() (problems []string) {
 		problem("%d units; it must not be negative", d.Units)
 	}
 	if d.isMixed() {
-		problem("state a size, or publishers and subscribers, or units")
+		problem("give a size, or publishers and subscribers, or units, but not several of these")
 	}
 	return problems
 }

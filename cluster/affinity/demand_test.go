@@ -14,7 +14,7 @@ import (
 	"github.com/roost-cluster/roost/lease"
 )
 
-// Every room costs something: otherwise any number of rooms of one fits on a node.
+// Every room costs something, because otherwise any number of one-person rooms would fit on a node.
 func TestEveryRoomCosts(t *testing.T) {
 	inFleet(t, "a b", func(t *testing.T, f *fleet) {
 		at := make(map[affinity.Source]int)
@@ -70,8 +70,8 @@ func TestJoinKeepsSize(t *testing.T) {
 
 func first[A, B any](a A, _ B) A { return a }
 
-// A node that states a capacity and reports no load is a problem that the log and Explain
-// name. Its rooms count for as long as nothing else is known.
+// If a node has a capacity but reports no load, the log and Explain name the problem. Until it reports a
+// load, its rooms count as its load.
 func TestCapacityWithoutLoad(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var log lines
@@ -112,7 +112,7 @@ func TestCapacityWithoutLoad(t *testing.T) {
 	})
 }
 
-// lines are a log that several resolvers write.
+// lines is a log to which several resolvers write.
 type lines struct {
 	mu  sync.Mutex
 	all strings.Builder

@@ -10,8 +10,8 @@ import (
 	"github.com/roost-cluster/roost/cluster/affinity"
 )
 
-// A drained node keeps the meetings that it hosts, and gets no new one: rooms that were
-// pinned to it, and are hosted nowhere, move to an active node.
+// A drained node keeps the rooms that it hosts, and gets no new rooms. Rooms that are pinned to it but not
+// hosted anywhere move to an active node.
 func TestDrainedNodeGetsNoMeeting(t *testing.T) {
 	inFleet(t, "a b c", func(t *testing.T, f *fleet) {
 		hosted, waiting := make(map[string]*affinity.Hosting), make(map[string]affinity.Assignment)
@@ -56,8 +56,8 @@ func TestDrainedNodeGetsNoMeeting(t *testing.T) {
 	})
 }
 
-// While all nodes drain, rooms stay where they are, also for instances that have not asked for them before. Rooms
-// without a node get none.
+// While all nodes drain, rooms stay where they are, even for instances that have not asked for them before.
+// Rooms without a node do not get one.
 func TestAllDrained(t *testing.T) {
 	inFleet(t, "a b c", func(t *testing.T, f *fleet) {
 		before, hosted := make(map[string]affinity.Assignment), make(map[string]*affinity.Hosting)

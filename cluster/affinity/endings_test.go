@@ -31,7 +31,7 @@ var endings = map[string]func(context.Context, member) error{
 	"rooms.Close and Leave": func(ctx context.Context, m member) error { return errors.Join(m.rooms.Close(), m.agent.Leave(ctx)) },
 }
 
-// ended is how long it took until the rooms of a node that ends were elsewhere.
+// ended contains how long it took until other nodes had the rooms of a node that ended.
 type ended struct {
 	named      time.Duration // until all other nodes name another one
 	failedOver time.Duration // until a room that nobody asks for is failed over
@@ -159,8 +159,8 @@ func watchEndings(t *testing.T, start func(id lease.NodeID, seeds []string) memb
 	return took
 }
 
-// A planned end moves rooms as fast as a crash does, also if all survivors are younger than a TTL, and no answer names
-// a node that has left.
+// A planned end moves rooms as fast as a crash, even if all survivors are younger than a TTL, and no answer
+// names a node that has left.
 func TestEndings(t *testing.T) {
 	inFleet(t, "", func(t *testing.T, f *fleet) {
 		took := watchEndings(t, func(id lease.NodeID, _ []string) member {
@@ -216,8 +216,8 @@ func TestEndingsOnRedis(t *testing.T) {
 	}
 }
 
-// Leave alone ends the rooms after the handlers of RunOwned, and right before the others learn of the leave:
-// the node serves its rooms until then.
+// If the application only calls Leave, the rooms end after the handlers of RunOwned, right before the other
+// nodes learn of the leave. The node serves its rooms until then.
 func TestLeaveEndsRoomsLast(t *testing.T) {
 	inFleet(t, "a b c", func(t *testing.T, f *fleet) {
 		h := f.host("a", "r", 2)

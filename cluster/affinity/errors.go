@@ -30,7 +30,7 @@ var (
 	ErrNoPin = errors.New("affinity: the room is not pinned")
 
 	// ErrNotLive reports that a node is not live, or takes no rooms.
-	ErrNotLive = errors.New("affinity: node takes no rooms")
+	ErrNotLive = errors.New("affinity: node accepts no rooms")
 
 	// ErrChanged reports that another instance, or another caller on this node, changed the room's pin.
 	ErrChanged = errors.New("affinity: pin changed concurrently")

@@ -11,7 +11,7 @@ import (
 	"github.com/roost-cluster/roost/placement"
 )
 
-// Kill ends the resolver as kill -9 ends its process: without a word to the store.
+// Kill ends the resolver like kill -9 of its process, without notifying the store.
 func (r *Resolver) Kill() {
 	r.work.close.Do(func() {})
 	r.work.closed.Store(true)
@@ -25,7 +25,7 @@ func (r *Resolver) Kill() {
 // Changed is what a store calls.
 func (r *Resolver) Changed(room string) { r.changed(room) }
 
-// TakeLocks takes once every lock of the resolver, and of what it hosts.
+// TakeLocks acquires every lock of the resolver and of its hostings once.
 func (r *Resolver) TakeLocks() {
 	r.Stats() // host table and circuit breaker
 	r.reserved.Cancel(capacity.Reservation{})
@@ -45,7 +45,7 @@ func (r *Resolver) TakeLocks() {
 	}
 }
 
-// SweepSoon has the rooms of dead nodes in a partition looked for.
+// SweepSoon makes the resolver search a partition for rooms of dead nodes.
 func (r *Resolver) SweepSoon(p placement.Partition) { r.work.partitions.add(p) }
 
 // Forget evicts a room from the pin cache.

@@ -62,7 +62,7 @@ func farFleet(t *testing.T, roundTrip, budget time.Duration, ids ...string) (roo
 	return rooms
 }
 
-// joined is how the first joins of rooms went.
+// joined contains the results of the first joins of rooms.
 type joined struct {
 	took     []time.Duration
 	degraded int

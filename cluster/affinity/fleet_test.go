@@ -98,7 +98,7 @@ func (f *fleet) resolve(id, room string, size int) affinity.Assignment {
 	return a
 }
 
-// host resolves a room at one node and hosts it where that says.
+// host resolves a room at one node, and hosts it on the node that the answer names.
 func (f *fleet) host(at, room string, size int) *affinity.Hosting {
 	f.t.Helper()
 	return f.hostAt(string(f.resolve(at, room, size).Node), room, size)
@@ -131,8 +131,7 @@ func (f *fleet) resolveAll(n int) {
 	}
 }
 
-// published are the batches of moves that a node has published up to the latest
-// synctest.Wait.
+// published contains the batches of moves that a node published until the latest synctest.Wait.
 type published []affinity.MovedBatch
 
 func (p *published) moves() (all []affinity.Moved) {
@@ -175,13 +174,13 @@ func (f *fleet) owner(room string) lease.NodeID {
 	return m.ID
 }
 
-// incarnation returns the present one of a node.
+// incarnation returns the current incarnation of a node.
 func (f *fleet) incarnation(id string) lease.Incarnation {
 	self := f.Agent(id).Snapshot().Self
 	return lease.Incarnation{Node: self.ID, Number: self.Incarnation}
 }
 
-// not returns the first node that is none of these.
+// not returns the first node that is not one of these.
 func (f *fleet) not(ids ...string) string {
 	f.t.Helper()
 	for _, id := range f.IDs() {

@@ -40,7 +40,8 @@ func callersOf(t *testing.T, f *fleet, callers int) (answers []affinity.Assignme
 	return answers
 }
 
-// Callers share a call of the store, whether the first one can give up or not. If it cannot, it needs no goroutine.
+// Callers share a call to the store, whether or not the first caller can give up. If it cannot, the call
+// needs no goroutine.
 func TestCallersShareACall(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		data := &slow{Store: pinstore.NewMemory()}
@@ -129,7 +130,7 @@ func TestCloseDuringResolve(t *testing.T) {
 	}
 }
 
-// Under load, each caller gets the answer for its own room, also one whose earlier call timed out.
+// Under load, each caller gets the answer for its own room, even if its previous call timed out.
 func TestWaitersAreNotMixedUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		data := &slow{Store: pinstore.NewMemory()}

@@ -12,7 +12,7 @@ import (
 	"github.com/roost-cluster/roost/lease"
 )
 
-// followed are the directives of a room at node a up to the latest synctest.Wait.
+// followed contains the directives of a room at node a until the latest synctest.Wait.
 func (f *fleet) followed(ctx context.Context, room string) *[]reconnect.Directive {
 	list := new([]reconnect.Directive)
 	go func() {
@@ -93,8 +93,8 @@ func TestFollowFindsMissedMoves(t *testing.T) {
 	})
 }
 
-// An agent that is cut off from gossip sends its clients to the address of a node that it has met before. A node
-// that it has never met has no address: the directive follows when it has one.
+// An agent that is cut off from gossip sends its clients to the address of a node that it knew before. If it
+// does not know the node's address, the directive follows once it does.
 func TestFollowInCut(t *testing.T) {
 	inFleet(t, "a b c", func(t *testing.T, f *fleet) {
 		f.host("b", "r", 3)
@@ -159,7 +159,7 @@ func TestFollowIgnoresRestoredPins(t *testing.T) {
 	})
 }
 
-// The directive of an assignment has the address of its node, and none without a member.
+// The directive of an assignment contains the address of its node, or no address if there is no member.
 func TestAssignmentDirective(t *testing.T) {
 	at := lease.Incarnation{Node: "b", Number: 2}
 	a := affinity.Assignment{

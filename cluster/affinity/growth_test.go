@@ -39,7 +39,7 @@ func burst(t *testing.T, f *fleet, join func(id string) error) (in int, relays m
 	return in, relays
 }
 
-// A room that outgrows its node takes no more participants, and names the same node for a relay each time.
+// A room that outgrows its node accepts no more participants, and names the same node as relay each time.
 func TestLimitGrowth(t *testing.T) {
 	for what, start := range map[string]func(t *testing.T, f *fleet) func(id string) error{
 		"Serve": func(t *testing.T, f *fleet) func(id string) error {

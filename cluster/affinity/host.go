@@ -131,7 +131,7 @@ func (r *Resolver) host(ctx context.Context, room string, d Demand) (_ *Hosting,
 			return h, a, err
 		}
 		if time.Until(last) < r.cfg.Budget/2 { // the remaining time is too short for a slow but healthy store
-			return nil, a, fmt.Errorf("%w: %q has been released here meanwhile", ErrChanged, room)
+			return nil, a, fmt.Errorf("%w: %q was released here in the meantime", ErrChanged, room)
 		}
 		flight, until = &r.shared.again, time.Now().Add(r.cfg.Budget/2) // all callers of a shared flight have the same deadline
 	}

@@ -154,8 +154,8 @@ func TestMovedFromFullCache(t *testing.T) {
 	})
 }
 
-// A room is moved, and the notification is taken up, between the store's answer to Host
-// and the hosting.
+// Between the store's answer to Host and the start of the hosting, the room is moved, and the node learns
+// that from a notification.
 func TestMovedDuringHost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &faulty{Store: pinstore.NewMemory()}
@@ -245,7 +245,7 @@ func TestReleaseElsewhere(t *testing.T) {
 	})
 }
 
-// A node is live again after a pause, and its keeper waits for the store: Host must not
+// A node is live again after a pause, and its keeper goroutine is still waiting for the store. Host must not
 // return a hosting from before the pause.
 func TestFencedHosting(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -51,8 +51,8 @@ func (s *slowAnswer) Swap(ctx context.Context, ops ...pinstore.Op) []pinstore.Re
 	return results
 }
 
-// An answer is under way when the node is fenced and its room moves. No later call of Host
-// opens a hosting by it: neither from the cache, nor with the caller who asked.
+// The store's answer is in transit when the node is fenced and its room moves. No later call of Host starts a
+// hosting because of this answer, neither from the cache nor together with the caller who asked.
 func TestHostByAnswerBeforeFence(t *testing.T) {
 	for name, cached := range map[string]bool{"from the cache": true, "in the same flight": false} {
 		t.Run(name, func(t *testing.T) {
@@ -158,7 +158,8 @@ func (noHeartbeat) Heartbeat(context.Context, lease.Incarnation, time.Duration, 
 	return nil, pinstore.ErrStore
 }
 
-// While the store is away, the list of rooms to look at does not grow: when it is back, all are looked at.
+// While the store is away, the list of rooms to check does not grow. When the store is back, the node checks
+// all rooms.
 func TestOutageIsBounded(t *testing.T) {
 	agent := &fencedAgent{}
 	agent.fence(0)

@@ -33,9 +33,9 @@ func newHostTable() *hostTable {
 	return &hostTable{cache: pincache.New(100)}
 }
 
-// A hosting that has ended does not begin again by an answer from before its end, not even if the deletion of
-// its pin has been answered, and another caller asks, before that answer is taken up: then the cache has the
-// pin again.
+// A store's answer from before the end of a hosting does not restart the hosting. This holds even if the
+// store has confirmed the deletion of the pin and another caller asks before the old answer is processed,
+// when the cache contains the pin again.
 func TestHostTableLateAnswer(t *testing.T) {
 	table := newHostTable()
 	first := hostingOf("r")
@@ -146,7 +146,7 @@ func TestHostTableDue(t *testing.T) {
 	}
 }
 
-// Of the pins about which the store is silent, one is asked for, until it answers.
+// If the store is silent about several pins, the node asks only for one of them until the store answers.
 func TestHostTableSilent(t *testing.T) {
 	now := time.Now()
 	table := newHostTable()
@@ -236,8 +236,8 @@ func TestWorklist(t *testing.T) {
 
 func mesh(size int) capacity.Need { return needOf(Demand{Size: size}) }
 
-// A participant who has seen a fence joins no hosting from before it, while the rooms end,
-// open again and are kept. Then the table has the same rooms for all its readers.
+// A participant who has seen a fence never joins a hosting from before the fence, while the rooms end, start
+// again and are maintained. Afterwards all readers of the table see the same rooms.
 func TestHostTableConcurrent(t *testing.T) {
 	const rooms, fences = 8, 30
 	table := newHostTable()

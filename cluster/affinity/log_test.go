@@ -65,8 +65,8 @@ func TestLogEvents(t *testing.T) {
 	})
 }
 
-// Nodes over the same store that gossip does not reach are one line at each node, and their return is another
-// one. A node that vanishes is none.
+// If gossip does not reach nodes that use the same store, each node logs one line, and another line when they
+// return. A node that vanishes causes no line.
 func TestCutOffIsOneLine(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var log bytes.Buffer
@@ -114,7 +114,7 @@ func TestCutOffIsOneLine(t *testing.T) {
 	})
 }
 
-// An outage of the store is one line, also if sweeps follow each other before the heartbeats know of it.
+// An outage of the store causes one log line, even if several sweeps fail before a heartbeat does.
 func TestOutageIsOneLine(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var log bytes.Buffer
@@ -148,8 +148,8 @@ func (b blockedHandler) Handle(context.Context, slog.Record) error {
 	return nil
 }
 
-// With a blocked log handler, rooms stay where they are hosted, those of dead nodes move,
-// and joins are answered.
+// If a log handler blocks, rooms still stay where they are hosted, rooms of dead nodes still move, and joins
+// still get answers.
 func TestBlockedLog(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		blocked := blockedHandler{make(chan struct{})}

@@ -111,7 +111,7 @@ type modelProcess struct {
 	showed modelSight // what it was made of
 }
 
-// modelSight is all that a snapshot depends on.
+// modelSight contains everything that a snapshot depends on.
 type modelSight struct {
 	view, ended [modelPlaces]uint64
 	fences      uint64

@@ -57,7 +57,8 @@ func TestMove(t *testing.T) {
 	})
 }
 
-// Of any number of callers at any nodes one moves a room, once, and all get its new node.
+// However many callers resolve a room at any nodes, only one of them moves the room, once, and all get its
+// new node.
 func TestMoveFrom(t *testing.T) {
 	inFleet(t, "a b c d", func(t *testing.T, f *fleet) {
 		moves := f.published("a")
@@ -103,8 +104,7 @@ func TestMoveFrom(t *testing.T) {
 	})
 }
 
-// Clients resolve their rooms repeatedly when a node dies. Subscribers receive each
-// move once nevertheless.
+// Clients resolve their rooms repeatedly when a node dies. Subscribers still receive each move only once.
 func TestMovesArePublishedOnce(t *testing.T) {
 	inFleet(t, "a b c", func(t *testing.T, f *fleet) {
 		var rooms []string
@@ -157,8 +157,7 @@ func TestMovesResync(t *testing.T) {
 	})
 }
 
-// A node that moves its own room away has lost it at once, also when the store does not
-// notify.
+// A node that moves its own room away loses the room at once, even if the store does not notify.
 func TestMoveFromHere(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFleet(t, &faulty{Store: pinstore.NewMemory(), mute: true}, affinity.Config{}, "a", "b")
@@ -173,8 +172,8 @@ func TestMoveFromHere(t *testing.T) {
 	})
 }
 
-// A move of which the store does not answer in time may happen: then the node that has moved its own room away has
-// lost it, and the other one publishes the move, although the store notifies neither.
+// If the store does not answer a move in time, the move may still happen. Then the node that moved its own
+// room away has lost the room, and the other node publishes the move, although the store notifies neither.
 func TestMoveWithoutAnswer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &lateMoves{Store: &faulty{Store: pinstore.NewMemory(), mute: true}}
@@ -223,8 +222,8 @@ func (s *lateMoves) Swap(ctx context.Context, ops ...pinstore.Op) []pinstore.Res
 	return []pinstore.Result{{Err: fmt.Errorf("%w: %w", pinstore.ErrStore, ctx.Err())}}
 }
 
-// A relay leaves the node of its room and those of other relays, once, whoever asks, and stays where no other
-// node can take it.
+// A relay moves away from the node of its room and from nodes of other relays, once, whoever asks. It stays
+// if no other node can host it.
 func TestResolveApart(t *testing.T) {
 	inFleet(t, "a b c", func(t *testing.T, f *fleet) {
 		home := f.host("a", "room", 3)

@@ -37,7 +37,7 @@ func aDemand(t *rapid.T) (d Demand) {
 	return d
 }
 
-// A need survives its pin, costs the same, and is not lowered by a join.
+// A need stays the same in a pin and costs the same as its demand, and a join does not lower it.
 func TestNeed(t *testing.T) {
 	r := &Resolver{cfg: Config{}.WithDefaults()}
 	rapid.Check(t, func(t *rapid.T) {

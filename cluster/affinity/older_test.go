@@ -175,7 +175,7 @@ func TestFailedOverWithClockBehind(t *testing.T) {
 }
 
 // The store's clock jumps ahead, or the store evicts pins: they are gone while their rooms run, and another node claims
-// the rooms before their hosts restore the pins. The hosts have the new pins for theirs, with what their rooms need.
+// the rooms before their hosts restore the pins. The hosts take over the new pins, with their rooms' needs.
 func TestPinsExpireEarly(t *testing.T) {
 	for name, told := range map[string]bool{"the hosts are notified": true, "the hosts learn of it from the claims": false} {
 		t.Run(name, func(t *testing.T) {

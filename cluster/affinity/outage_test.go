@@ -51,7 +51,7 @@ func TestStoreInTrouble(t *testing.T) {
 								t.Fatalf("big is said to live on %s, it lives on %s", a.Node, bigHome.Node)
 							}
 						case "r-9":
-							// In the long run all agree, by the hash: no claim is even sent.
+							// After a while all agree by hash, without sending a claim.
 							if i > 0 && a.Node != f.owner(room) {
 								t.Fatalf("%s is placed on %s, its owner is %s", room, a.Node, f.owner(room))
 							}
@@ -59,7 +59,7 @@ func TestStoreInTrouble(t *testing.T) {
 					}
 					time.Sleep(300 * time.Millisecond)
 				}
-				// A new room is hosted on the node of the hash.
+				// A new room is hosted on the node that its hash selects.
 				owner := string(f.owner("r-9"))
 				fresh, err := f.rooms[owner].Host(t.Context(), "r-9", affinity.Demand{Size: 2})
 				if err != nil || fresh.Epoch() != 0 {
@@ -94,8 +94,8 @@ func TestStoreInTrouble(t *testing.T) {
 	}
 }
 
-// A node that the store has kept waiting places new rooms again soon, though the other has noticed nothing: data that a
-// store loses is announced.
+// A node that had to wait for the store soon places new rooms again, although the other node noticed nothing,
+// because a store announces that it lost data.
 func TestShortPause(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		data := pinstore.NewMemory()
@@ -266,8 +266,8 @@ func TestConflict(t *testing.T) {
 	})
 }
 
-// An answer from before the loss proves nothing after it: a room that was hosted by that
-// answer, and lives on another node now, is a conflict and no move.
+// An answer from before a loss of data proves nothing afterwards. If a room was hosted because of that answer
+// and now lives on another node, that is a conflict, not a move.
 func TestLossWhileHosting(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		data := newReplaced()
@@ -297,8 +297,8 @@ func TestLossWhileHosting(t *testing.T) {
 	})
 }
 
-// A claim without an answer may have taken effect: Resolve returns the node of the claim,
-// and not the node of the hash.
+// A claim without an answer may have taken effect, so Resolve returns the node of the claim instead of the
+// owner by hash.
 func TestLateClaim(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &faulty{Store: pinstore.NewMemory()}

@@ -66,7 +66,7 @@ func (t *settling) pin(ctx context.Context, node lease.NodeID) (found, error) {
 	case res.Full:
 		t.reserved.Cancel(reserved)
 		t.reserved.Raise(node, res.Counted)
-		return found{}, fmt.Errorf("%w: %s, for %q: all instances together have filled it", ErrNoCapacity, node, t.Room)
+		return found{}, fmt.Errorf("%w: %s, for %q: other nodes have filled it with rooms at the same time", ErrNoCapacity, node, t.Room)
 	case res.Done && home.Member != nil:
 		return found{res.Pin, sourceOf(home), home.Reason}, nil
 	}
@@ -86,7 +86,7 @@ func (t *settling) placeOn(node lease.NodeID) (home capacity.Choice, reserved ca
 	case !ok:
 		return home, reserved, notLive(node, "it has not joined, or has left: choose one of Members")
 	case !capacity.TakesRooms(m):
-		return home, reserved, notLive(node, "it is draining, settling or of weight 0: choose an active member")
+		return home, reserved, notLive(node, "it is draining or settling, or has weight 0: choose an active member")
 	case t.Bars(m) != "":
 		return home, reserved, notLive(node, t.Bars(m))
 	case t.liveness.Reclaiming(time.Now()):

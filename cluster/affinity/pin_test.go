@@ -79,7 +79,8 @@ func pinned(t *testing.T, a, b *affinity.Resolver) {
 	}
 }
 
-// The caller chooses the node of a room that lives nowhere. A node that takes no rooms gets none.
+// The caller chooses the node of a room that lives nowhere. A node that accepts no rooms does not get the
+// room.
 func TestPinChosenNode(t *testing.T) {
 	inFleet(t, "a b c", func(t *testing.T, f *fleet) {
 		pinned(t, f.rooms["a"], f.rooms["b"])
@@ -111,7 +112,7 @@ func TestPinChosenNode(t *testing.T) {
 	})
 }
 
-// The hard ceiling of the node holds, over all instances.
+// All instances together respect the hard ceiling of the node.
 func TestPinHardCeiling(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFleet(t, pinstore.NewMemory(), affinity.Config{HardCeiling: 100}, "a", "b", "c")

@@ -91,8 +91,8 @@ func TestPreferences(t *testing.T) {
 	})
 }
 
-// Requirements hold for the claim, for the replacement of a dead node's pin, and for
-// failing over by nodes that have never heard of the room.
+// Requirements apply to the claim, to the replacement of a dead node's pin, and to a failover by nodes that
+// have never heard of the room.
 func TestRequire(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newZones(t, affinity.Config{PinTTL: 3 * time.Minute}, "eu-1-a", "eu-1-1", "eu-1-2", "us-1-3")

@@ -82,8 +82,8 @@ func (k *keeper) measure(s *cluster.Snapshot) {
 	if !k.warn.IsZero() && time.Now().After(k.warn) {
 		k.warn = time.Time{}
 		if capacity.ReportsNoLoad(s.Self) {
-			k.cfg.Log.Warn("risky configuration", "why", "this node states a capacity and reports no load, "+
-				"so it gets rooms only as owner, and counts the rooms placed from each node alone: report its load, or set ReportLoad (--report-load)")
+			k.cfg.Log.Warn("risky configuration", "why", "this node has a capacity, but reports no load, "+
+				"so it gets rooms only as owner, and each node counts only the rooms that it placed here itself: report the load, or set ReportLoad (--report-load)")
 		}
 	}
 	since := time.Now()

@@ -11,8 +11,9 @@ import (
 	"github.com/roost-cluster/roost/cluster/affinity/pinstore"
 )
 
-// A member that the store refuses for its Cost, which gossip does not compare, gets no rooms from the others: it
-// could not host them. Its own rooms stay, and it gets rooms again when its settings are right.
+// If the store refuses a member because of its Cost, which gossip does not compare, other nodes place no
+// rooms on it, because it could not host them. Its own rooms stay, and it gets rooms again once its settings
+// are right.
 func TestRefusedMemberGetsNoRooms(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &faulty{Store: pinstore.NewMemory()}

@@ -42,7 +42,7 @@ func TestReleaseMissed(t *testing.T) {
 	})
 }
 
-// once calls a function once, at the next op of a kind.
+// once calls a function once, at the next op of the given kind.
 type once struct {
 	pinstore.Store
 	is     func(pinstore.Op) bool
@@ -70,8 +70,8 @@ func reads(op pinstore.Op) bool  { return op.If == (pinstore.Pin{}) && op.Set ==
 func claims(op pinstore.Op) bool { return op.If == (pinstore.Pin{}) && op.Set.Number != 0 }
 func marks(op pinstore.Op) bool  { return op.Set.Released() }
 
-// A hosting ends while its pin is confirmed, and the room comes back to this node. Its epoch stays: the greater one is
-// that of the next hosting.
+// A hosting ends while its pin is confirmed, and the room comes back to this node. The old hosting keeps its
+// epoch, and the next hosting has a greater epoch.
 func TestEpochOfEndedHosting(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &once{Store: pinstore.NewMemory(), is: claims}
@@ -103,7 +103,7 @@ func TestEpochOfEndedHosting(t *testing.T) {
 	})
 }
 
-// tardy answers no deletion of a pin, and carries it out when the test says so.
+// tardy does not answer the deletion of a pin, and carries it out when the test says so.
 type tardy struct {
 	pinstore.Store
 	deletions []pinstore.Op
@@ -224,8 +224,8 @@ func TestResolveDuringRelease(t *testing.T) {
 	})
 }
 
-// The end of another room's hosting, which shares the count of ends, does not hold up a Host, nor does it
-// fail one that the store does not answer.
+// If a hosting of another room ends that shares the count of ends, this does not delay a call of Host. It
+// also does not fail a call that the store does not answer.
 func TestHostBesideRelease(t *testing.T) {
 	other := ""
 	for i := 0; placement.Of(other, 256) != placement.Of("r", 256); i++ {
@@ -287,7 +287,8 @@ func TestHostAgainDuringRestore(t *testing.T) {
 	})
 }
 
-// A release is not answered. A lookup on that node says the pin that stands, and the room can be moved by it.
+// The store does not answer a release. A lookup on that node returns the valid pin, and a caller can use it
+// to move the room.
 func TestLookupAfterRelease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		data := &tardy{Store: pinstore.NewMemory()}
@@ -418,7 +419,7 @@ func TestHostDuringTakenBackClaim(t *testing.T) {
 	})
 }
 
-// A release is not answered, and no node takes the room: a Resolve says so.
+// The store does not answer a release, and no node accepts the room. Resolve returns an error that says so.
 func TestResolveAfterReleaseOnFullNodes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFleet(t, &tardy{Store: pinstore.NewMemory()}, affinity.Config{HardCeiling: 100}, "a", "b")

@@ -72,8 +72,8 @@ func TestReport(t *testing.T) {
 	})
 }
 
-// The store has lost a pin and its host has restored it, with a greater epoch. The word of a client that
-// connected before counts.
+// The store has lost a pin and its host has restored it, with a greater epoch. The report of a client that
+// connected before still counts.
 func TestReportAfterRestore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		data := newReplaced()
@@ -93,7 +93,8 @@ func TestReportAfterRestore(t *testing.T) {
 	})
 }
 
-// A client that gives up does not wait for the look, whether it was the first to report the node or not. Close does.
+// A client that gives up does not wait until the node is checked, whether or not it was the first to report
+// the node. Close waits.
 func TestReportGivesUp(t *testing.T) {
 	inFleet(t, "a b", func(t *testing.T, f *fleet) {
 		home := f.resolve("a", "r", 2)
@@ -121,8 +122,8 @@ func TestReportGivesUp(t *testing.T) {
 	})
 }
 
-// However many report a node, the agent looks at it once a second. Reports of clients by themselves move
-// nothing.
+// However many clients report a node, the agent checks it only once a second. Reports alone do not move
+// rooms.
 func TestReportsShareLooks(t *testing.T) {
 	inFleet(t, "a b", func(t *testing.T, f *fleet) {
 		const at = "a"

@@ -151,8 +151,8 @@ func (s *slow) Swap(ctx context.Context, ops ...pinstore.Op) []pinstore.Result {
 	}
 }
 
-// Callers who are less patient than the budget say nothing about a store that answers within it: the others
-// get its answer in the same time, and the breaker stays closed.
+// If callers give up before the budget is over, that says nothing about a store that answers within the
+// budget. Other callers still get the answer in the same time, and the breaker stays closed.
 func TestImpatientCallers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &slow{Store: pinstore.NewMemory()}
@@ -181,8 +181,8 @@ func TestImpatientCallers(t *testing.T) {
 	})
 }
 
-// A reservation ends when the load of its node has to show it: rooms that never got
-// participants free their node.
+// A reservation ends when the load of its node must include the room. So rooms that never got participants
+// free their node.
 func TestReservationsExpire(t *testing.T) {
 	inFleet(t, "a b", func(t *testing.T, f *fleet) {
 		var rooms []string // of a's partitions

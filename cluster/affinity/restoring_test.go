@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// The host of so many rooms that it restores their pins for longer than a minute loses none
-// to a node that knows none of them.
+// A host has so many rooms that it needs more than a minute to restore their pins. It loses no room to a node
+// that does not know the rooms.
 func TestRestoredForMinutes(t *testing.T) {
 	inAMinute := restored(t, 9500, 60*time.Millisecond, time.Second, 150*time.Second) // 71 s for all
 	if inAMinute > 9000 {

@@ -41,7 +41,7 @@ func (r *Resolver) Lookup(ctx context.Context, room string) (Assignment, error) 
 		pin = known
 	}
 	if liveness.Live(s, pin.Incarnation) == nil {
-		return r.assign(s, room, pin, Pinned, "pinned to a node that is not live here; a Resolve picks another node that takes rooms"), nil
+		return r.assign(s, room, pin, Pinned, "pinned to a node that is not live here; a Resolve chooses another node that accepts rooms"), nil
 	}
 	return r.assign(s, room, pin, Pinned, liveness.Alive.Reason()), nil
 }
@@ -119,7 +119,7 @@ func (r *Resolver) Explain(ctx context.Context, room string, d Demand) (Explanat
 	default:
 		source, reason := sourceOf(to), to.Reason
 		if errors.Is(err, pinstore.ErrStore) {
-			source, reason = Degraded, "the store does not answer, so the room may have a pin; otherwise: "+reason
+			source, reason = Degraded, "the store does not answer, so the room may have a pin; if it has none: "+reason
 		}
 		a = r.assign(s, room, pinstore.Pin{Incarnation: to.Incarnation()}, source, reason)
 	}
@@ -237,7 +237,7 @@ func (r *Resolver) Move(ctx context.Context, room string, to lease.NodeID) (Assi
 	case m.ID == pin.Node && pin.Number >= m.Incarnation:
 		return r.assign(s, room, pin, Pinned, "already there"), nil
 	case !capacity.TakesRooms(m):
-		return Assignment{}, notLive(to, "draining, settling or of weight 0")
+		return Assignment{}, notLive(to, "draining or settling, or has weight 0")
 	}
 	q := r.request(s, room, capacity.NeedIn(pin))
 	if why := q.Bars(m); why != "" {
@@ -273,7 +273,7 @@ func (r *Resolver) moveFrom(
 		return Assignment{}, err
 	}
 	elsewhere := func(pin pinstore.Pin) (Assignment, error) {
-		return r.assign(s, room, pin, Pinned, "has moved already"), nil
+		return r.assign(s, room, pin, Pinned, "has already moved"), nil
 	}
 	if pin.Incarnation != from || (epoch != 0 && pin.Epoch != epoch) {
 		return elsewhere(pin)

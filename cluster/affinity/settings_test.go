@@ -29,7 +29,7 @@ func (incomparable) Agree(context.Context, lease.Incarnation, time.Duration, pin
 	return pinstore.Agreed{}, errDown
 }
 
-// loner runs a node that no other node hears, by settings of its own.
+// loner runs a node with its own settings that no other node hears.
 func loner(t *testing.T, id string, partitions int) *cluster.Agent {
 	t.Helper()
 	c := clustertest.New(t, clustertest.Options{Config: func(c *cluster.Config) { c.Capacity, c.Partitions = capacity, partitions }})
@@ -186,8 +186,8 @@ func TestSettingsRefusedLater(t *testing.T) {
 	})
 }
 
-// A refused node gives the rooms of dead nodes no homes, even if no other node does: no node could host
-// them there. Once it is accepted, it does so at once.
+// A refused node does not fail over the rooms of dead nodes, even if no other node does, because it could not
+// host them. Once it is accepted, it fails them over at once.
 func TestSettingsRefusedSweep(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		data := pinstore.NewMemory()
@@ -258,8 +258,7 @@ func TestSettingsAfterLoss(t *testing.T) {
 	})
 }
 
-// A node that was paused while all others were replaced by nodes with other settings is the
-// refused node.
+// If a node is paused while nodes with different settings replace all others, the paused node is refused.
 func TestSettingsAfterPause(t *testing.T) {
 	inFleet(t, "a", func(t *testing.T, f *fleet) {
 		f.Pause("a")
@@ -307,8 +306,8 @@ func TestCostChanges(t *testing.T) {
 	})
 }
 
-// A store that cannot compare settings, as by its access list, is in the log once after a TTL, and
-// the rooms go on. One that was late twice is not.
+// If a store cannot compare settings, for example because of its access list, the log says so once after a
+// TTL, and rooms continue. A store that was only late twice is not logged.
 func TestSettingsNotCompared(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var log bytes.Buffer

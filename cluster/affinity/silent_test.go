@@ -20,7 +20,7 @@ import (
 // silenceTime is long enough for members to be found silent.
 const silenceTime = 30 * time.Second
 
-// silent fails the test unless these nodes are silent, as a node says.
+// silent fails the test unless exactly these nodes are silent, according to the given node.
 func (f *fleet) silent(when, at string, want ...lease.NodeID) {
 	f.t.Helper()
 	if got := f.rooms[at].Stats().Silent; !slices.Equal(got, want) {
@@ -190,7 +190,7 @@ func (f *fleet) explained(when, room string, node lease.NodeID, preference int, 
 	}
 }
 
-// No trouble of a store that all share, of a process, a clock or the network makes a member silent.
+// Problems of a shared store, a process, a clock or the network never make a member silent.
 func TestNobodyIsSilent(t *testing.T) {
 	for name, trouble := range map[string]func(f *fleet, data *replaced, all []*faulty){
 		"the store is away": func(_ *fleet, _ *replaced, all []*faulty) {
@@ -284,7 +284,7 @@ func each(all []*faulty, f func(*faulty)) {
 	}
 }
 
-// A room that only silent members may have gets one of them also while the store is away.
+// A room that only silent members may host also gets one of them while the store is away.
 func TestOnlySilentMembersTakeRoomsWithoutStore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &faulty{Store: pinstore.NewMemory()}

@@ -123,8 +123,8 @@ func TestDeathOfTheNodeThatFailsOver(t *testing.T) {
 	})
 }
 
-// A whole cluster restarts: the pins of its earlier incarnations are void, and no node
-// has them in its cache.
+// A whole cluster restarts. The pins of its earlier incarnations are invalid, and no node has them in its
+// cache.
 func TestAllRestarted(t *testing.T) {
 	inFleet(t, "a b c", func(t *testing.T, f *fleet) {
 		f.resolveAll(300)
@@ -199,8 +199,8 @@ func TestRestartBeforeHeartbeatExpires(t *testing.T) {
 	}
 }
 
-// Gossip is cut and the store is not: each side takes the other for dead, and leaves its
-// rooms where they are.
+// Gossip is cut, but the store is not. Each side considers the other dead, but leaves its rooms where they
+// are.
 func TestSplit(t *testing.T) {
 	inFleet(t, "a b c d", func(t *testing.T, f *fleet) {
 		rooms := names(400)
@@ -403,8 +403,8 @@ func TestShardDown(t *testing.T) {
 	}
 }
 
-// Rooms begin in a shard that hangs, all the time. This node's heartbeats reach the store nevertheless, so that
-// the rooms of a dead node in the other shards are failed over.
+// New rooms keep starting in a shard that hangs. This node's heartbeats still reach the store, so the rooms
+// of a dead node in the other shards are failed over.
 func TestShardHangsWhileRoomsBegin(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := pinstore.NewMemory()
@@ -454,8 +454,7 @@ func (s sorted) Index(
 	return all[:min(limit, len(all))], err
 }
 
-// More rooms than a query of the index returns fit nowhere: the others are failed over
-// nevertheless.
+// More rooms than a query of the index returns fit on no node. The other rooms are still failed over.
 func TestHomelessDoNotHideOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const big, small = 4500, 300

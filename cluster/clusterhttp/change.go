@@ -176,7 +176,7 @@ var keyPrint = regexp.MustCompile(`^([0-9a-f]{8}|` + cluster.PlainText + `)$`)
 func (a *api) changeKeys(_ http.ResponseWriter, r *http.Request) (any, *Problem) {
 	if !a.guard.guardChanges && !certified(r) { // otherwise any process on this machine could call it
 		return nil, problem(http.StatusForbidden, CodeForbidden,
-			"gossip keys are changed by callers that prove themselves alone: give the agent a token (--http-token-file)")
+			"only callers with a token may change gossip keys: give the agent a token (--http-token-file)")
 	}
 	step, p := a.keyStep(r)
 	if p != nil {
@@ -231,7 +231,7 @@ func (a *api) keyStep(r *http.Request) (func() error, *Problem) {
 // otherwise "".
 func (a *api) unsaved() string {
 	if a.saveKeys == nil {
-		return "this process does not keep keys that are changed by a call"
+		return "this process does not save keys that a call changes"
 	}
 	if err := a.saveKeys(); err != nil {
 		return err.Error()

@@ -289,7 +289,7 @@ func (c *Client) problem(resp *http.Response) error {
 	case resp.StatusCode/100 == 3:
 		p = &Problem{
 			Code:    CodeBadRequest,
-			Message: fmt.Sprintf("%s redirects to %.200s: name that address if it is the agent's", c.where(), resp.Header.Get("Location")),
+			Message: fmt.Sprintf("%s redirects to %.200s: use that address if it is the agent's", c.where(), resp.Header.Get("Location")),
 		}
 	case bytes.HasPrefix(b, []byte("Client sent an HTTP request to an HTTPS server")): // the text of net/http
 		p = &Problem{Code: CodeBadRequest, Message: c.where() + " speaks https: put https:// in front of its address"}
@@ -309,10 +309,10 @@ func (c *Client) failed(ctx context.Context, err error) error {
 		return fmt.Errorf("clusterhttp: no response yet from %s: %w", c.where(), cause)
 	}
 	if _, untrusted := errors.AsType[*tls.CertificateVerificationError](err); untrusted {
-		return fmt.Errorf("clusterhttp: the certificate of %s is not trusted here: %w", c.where(), err)
+		return fmt.Errorf("clusterhttp: this client does not trust the certificate of %s: %w", c.where(), err)
 	}
 	if remote, ok := errors.AsType[*net.OpError](err); ok && remote.Op == "remote error" {
-		return fmt.Errorf("clusterhttp: %s rejects this client's certificate, or its TLS: %w", c.where(), err)
+		return fmt.Errorf("clusterhttp: %s rejects this client's certificate or TLS settings: %w", c.where(), err)
 	}
 	if _, plain := errors.AsType[tls.RecordHeaderError](err); plain {
 		return fmt.Errorf("clusterhttp: %s does not speak https: %w", c.where(), err)

@@ -156,37 +156,37 @@ func TestProblemIs(t *testing.T) {
 		{cluster.ErrClosed, 503, CodeClosed, "the agent has left or was closed"},
 		{
 			cluster.ErrStalled, 503, CodeStalled,
-			"the agent's loop stands still: a strategy does not return, or the process gets no CPU; the change may still take effect",
+			"the agent's loop is stuck: a strategy does not return, or the process gets no CPU; the change may still take effect",
 		},
-		{cluster.ErrNotMember, 404, CodeNotMember, "no member has this id: see /v1/members"},
+		{cluster.ErrNotMember, 404, CodeNotMember, "no member has this id; /v1/members lists the members"},
 		{
 			cluster.ErrLastCandidate, 409, CodeLastCandidate,
-			"no other member could own anything: all are draining, settling, cordoned or of weight 0",
+			"no other member could own anything: all are draining, settling or cordoned, or have weight 0",
 		},
 		{cluster.ErrCordons, 409, CodeCordons, "too many nodes are cordoned: end a cordon, or wait until one ends"},
 		{
 			cluster.ErrLoadComputed, 409, CodeLoadComputed,
-			"this agent computes its load from its rooms (--report-load), so it takes no posted load: post none, or restart the agent without --report-load",
+			"this agent computes its load from its rooms (--report-load), so it does not accept a load: do not post a load, or restart the agent without --report-load",
 		},
-		{cluster.ErrSealed, 409, CodeSealed, "this node encrypts, and can send or accept plain text only after a new start"},
+		{cluster.ErrSealed, 409, CodeSealed, "this node encrypts, and can send or accept plain text only after a restart"},
 		{cluster.ErrUnknownKey, 404, CodeUnknownKey, "this node has no gossip key with this fingerprint: install it first: r1"},
 		{
 			cluster.ErrKeyLacking, 409, CodeKeyLacking,
 			"live members do not accept this gossip key: r1; install it there first, or wait until their records have spread",
 		},
-		{cluster.ErrKeyInUse, 409, CodeKeyInUse, "this gossip key is used to send: r1"},
-		{cluster.ErrManyKeys, 409, CodeManyKeys, "a node states 4 gossip keys at most: remove one first: r1"},
+		{cluster.ErrKeyInUse, 409, CodeKeyInUse, "this gossip key is still used to send: r1"},
+		{cluster.ErrManyKeys, 409, CodeManyKeys, "a node can have at most 4 gossip keys: remove one first: r1"},
 		{affinity.ErrNoPin, 404, CodeNoPin, "the room is not pinned: r1"},
-		{affinity.ErrNotLive, 409, CodeNotLive, "node takes no rooms: r1"},
+		{affinity.ErrNotLive, 409, CodeNotLive, "node accepts no rooms: r1"},
 		{affinity.ErrChanged, 409, CodeChanged, "pin changed concurrently: r1; resolve the room again"},
 		{affinity.ErrNoCapacity, 503, CodeNoCapacity, "no node has the capacity: r1"},
 		{affinity.ErrRequire, 503, CodeRequire, "no node meets the requirement: r1"},
 		{pinstore.ErrStore, 503, CodeStore, "the store does not answer: r1"},
-		{affinity.ErrSettings, 503, CodeSettings, "settings differ from those of other nodes: r1"},
+		{affinity.ErrSettings, 503, CodeSettings, "settings differ from other nodes: r1"},
 		// No code stands for these.
 		{
 			affinity.ErrFenced, 503, CodeNotReady,
-			"this node's own lease expired, because the process was paused or could not send; it joins again by itself; try again in a second",
+			"this node's own lease expired, because the process was paused or could not send; it rejoins by itself; try again in a second",
 		},
 		{affinity.ErrClosed, 503, CodeClosed, "this node is leaving and no longer hosts rooms"},
 		{
@@ -214,7 +214,7 @@ func TestProblemOfAFailure(t *testing.T) {
 	inTrio(t, Options{}, func(t *testing.T, c *clustertest.Cluster, h *api) {
 		c.Start("a") // two processes with one id: the older one stops
 		<-h.agent.Done()
-		expect(t, do(h, "GET", "/v1/place?key=x", ""), 503, `the agent has stopped: cluster: two processes use the node id \"a\": this one at `)
+		expect(t, do(h, "GET", "/v1/place?key=x", ""), 503, `the agent has stopped: cluster: two processes use the node id \"a\": this process at `)
 		if p := h.problemOf(affinity.ErrClosed); p.Message != "this node is leaving and no longer hosts rooms" {
 			t.Error(p)
 		}
@@ -311,7 +311,7 @@ func TestClientMeetsOutsiders(t *testing.T) {
 			text(200, "text/event-stream", "event: batch\ndata: {\n\n"), "unexpected response",
 			"unexpected event from agent.test:8401",
 		},
-		"no events":        {text(200, "text/event-stream", ""), "unexpected response", "has ended the stream of events: EOF"},
+		"no events":        {text(200, "text/event-stream", ""), "unexpected response", "has closed the stream of events: EOF"},
 		"another protocol": {hijack("SSH-2.0-OpenSSH_9.2\r\n"), "no agent answers at agent.test:8401", "no agent answers"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -137,7 +137,7 @@ func (s *story) handler() http.Handler {
 	return h
 }
 
-var volatile = regexp.MustCompile(`("(?:age_ms|ago_ms|clock_offset_ms|for_ms|flapping_ms|drains_ms|version)": |"incarnation": "|"epoch": [1-9]|for another |the oldest is |so far, for )-?\d+(?:m\d+s|(?:\.\d+)?m?s)?`)
+var volatile = regexp.MustCompile(`("(?:age_ms|ago_ms|clock_offset_ms|for_ms|flapping_ms|drains_ms|version)": |"incarnation": "|"epoch": [1-9]|for another |the oldest lease is |so far, for )-?\d+(?:m\d+s|(?:\.\d+)?m?s)?`)
 
 func (s *story) request(text string) string {
 	head, body, _ := strings.Cut(text, "\n\n")

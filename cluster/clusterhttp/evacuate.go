@@ -32,7 +32,7 @@ func (e *evacuation) end() {
 	}
 }
 
-var errActive = errors.New("the node takes rooms again")
+var errActive = errors.New("the node accepts rooms again")
 
 // evacuate starts to move the rooms of this draining node in the background. evacuate first stops an earlier
 // evacuation.

@@ -93,7 +93,7 @@ func TestEvacuateWhileWaiting(t *testing.T) {
 		}
 		expect(t, do(api, "POST", "/v1/undrain?wait=0s", `{}`, "Content-Type: application/json"), 200, "")
 		time.Sleep(100 * time.Millisecond)
-		if got := h.rooms["a"].Stats().Evacuation; !got.Over || !strings.Contains(got.Error, "takes rooms again") {
+		if got := h.rooms["a"].Stats().Evacuation; !got.Over || !strings.Contains(got.Error, "accepts rooms again") {
 			t.Errorf("after an undrain: %+v", got)
 		}
 	})

@@ -59,7 +59,7 @@ func ExampleHandler() {
 	// 200 go to sfu-a.example:443
 	// 200 {"status":"ready"}
 	// 400 {"error":"key is missing: request /v1/place?key=…","code":"bad_request"}
-	// 401 {"error":"this needs the header Authorization: Bearer, with the token of the agent","code":"unauthorized"}
+	// 401 {"error":"this needs the header Authorization: Bearer with the agent's token","code":"unauthorized"}
 }
 
 func ExampleNewServer() {

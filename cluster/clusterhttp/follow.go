@@ -83,7 +83,7 @@ func (c *Client) read(ctx context.Context, idle *time.Timer, target, kind string
 		data, err := in.Next()
 		switch {
 		case errors.Is(err, io.EOF):
-			return fmt.Errorf("clusterhttp: the agent at %s has ended the stream of events: %w", c.where(), err)
+			return fmt.Errorf("clusterhttp: the agent at %s has closed the stream of events: %w", c.where(), err)
 		case err != nil:
 			return c.failed(ctx, err)
 		}

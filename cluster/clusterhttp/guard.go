@@ -85,7 +85,7 @@ func (g *guard) admit(r *http.Request) *Problem {
 			"without a token, web pages may change this node only from localhost, an IP address or an https origin")
 	}
 	if g.guardChanges && !g.operates(r) {
-		return problem(http.StatusUnauthorized, CodeUnauthorized, "this needs the header Authorization: Bearer, with the token of the agent")
+		return problem(http.StatusUnauthorized, CodeUnauthorized, "this needs the header Authorization: Bearer with the agent's token")
 	}
 	return nil
 }
@@ -100,10 +100,10 @@ func (g *guard) admitRead(r *http.Request) *Problem {
 		return nil
 	case g.guardReads:
 		return problem(http.StatusUnauthorized, CodeUnauthorized,
-			"this needs the header Authorization: Bearer, with a token of the agent; in a browser the token is the password, of any user")
+			"this needs the header Authorization: Bearer with a token of the agent; in a browser, enter the token as the password, with any user name")
 	case rebound(r) && public(r) && !g.named(r):
 		return problem(http.StatusForbidden, CodeForbidden,
-			"over plain http without a token, this is read by an IP address, localhost or a host name that the agent knows (--http-host): another name may be a web page's trick")
+			"over plain http without a token, use an IP address, localhost or a host name that the agent knows (--http-host): a web page could misuse any other name")
 	}
 	return nil
 }

@@ -231,7 +231,7 @@ func (a *api) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	w = q
 	if !admitted {
 		p := problem(http.StatusServiceUnavailable, CodeBusy,
-			"all %d places for requests are taken, by requests that wait or by clients that do not read; a request with a token needs none",
+			"the agent already has %d requests that wait or whose clients do not read; a request with a token is not limited",
 			a.requests.most)
 		a.refused.warn(a.log, "request rejected", r, p.Message)
 		p.write(w)
@@ -305,7 +305,7 @@ func (a *api) serve(status int, answer endpoint) http.HandlerFunc {
 		}
 		if q, ok := w.(*request); ok && !q.hold(b) {
 			problem(http.StatusServiceUnavailable, CodeBusy,
-				"clients do not read %d MB of answers; try again in a second", a.requests.mostHeld>>20).write(w)
+				"clients have not read %d MB of answers; try again in a second", a.requests.mostHeld>>20).write(w)
 			return
 		}
 		sent := b.plain
@@ -417,7 +417,7 @@ func (a *api) unrouted(w http.ResponseWriter, r *http.Request) {
 		allow := strings.Join(allowed, ", ")
 		w.Header().Set("Allow", allow)
 		p.Status, p.Code = http.StatusMethodNotAllowed, CodeMethod
-		p.Message = fmt.Sprintf("%.80s takes %s, not %.20q", r.URL.Path, allow, r.Method)
+		p.Message = fmt.Sprintf("%.80s accepts %s, not %.20q", r.URL.Path, allow, r.Method)
 	}
 	p.write(w)
 }

@@ -48,7 +48,7 @@ func TestKeys(t *testing.T) {
 			{"a", "use", two, CodeUnknownKey},
 			{"a", "remove", two, one}, // it is not there
 			{"a", "use", one, one},    // it is in use
-			{"a", "remove", one, CodeKeyInUse + ": this gossip key is used to send by this node"},
+			{"a", "remove", one, CodeKeyInUse + ": this gossip key is still used to send by this node"},
 			{"a", "install", "", one + " " + two},
 			{"a", "install", "", one + " " + two},
 			{"a", "use", two, CodeKeyLacking + ": live members do not accept this gossip key: b, c; install it"},
@@ -57,7 +57,7 @@ func TestKeys(t *testing.T) {
 			{"c", "install", "", one + " " + two},
 			{"c", "use", two, two + " " + one},
 			{"a", "use", two, two + " " + one},
-			{"c", "remove", one, CodeKeyInUse + ": this gossip key is used to send by b"},
+			{"c", "remove", one, CodeKeyInUse + ": this gossip key is still used to send by b"},
 			{"b", "use", two, two + " " + one},
 			{"a", "remove", one, two},
 			{"b", "remove", one, two},
@@ -114,7 +114,7 @@ func TestKeysRefused(t *testing.T) {
 		install := `{"install":"` + key + `"}`
 		auth := "Authorization: Bearer " + token
 		guarded, open := Handler(c.Agent("a"), Options{Token: token, Log: quiet}), Handler(c.Agent("a"), Options{Log: quiet})
-		expect(t, do(open, "POST", "/v1/keys", install), 403, "callers that prove themselves")
+		expect(t, do(open, "POST", "/v1/keys", install), 403, "only callers with a token")
 		expect(t, do(guarded, "POST", "/v1/keys", install), 401, CodeUnauthorized)
 		for _, body := range []string{
 			"", "{}", `{"use":""}`, `{"install":"x"}`, `{"install":"eA=="}`, `{"install":5}`,
@@ -145,7 +145,7 @@ func TestKeysRefused(t *testing.T) {
 		r.TLS = &tls.ConnectionState{VerifiedChains: [][]*x509.Certificate{{}}}
 		w := httptest.NewRecorder()
 		open.ServeHTTP(w, r)
-		expect(t, w, 200, "this process does not keep keys")
+		expect(t, w, 200, "this process does not save keys")
 	})
 }
 

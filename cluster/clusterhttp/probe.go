@@ -37,7 +37,7 @@ func (a *api) stalled() *Problem {
 		return nil
 	}
 	return problem(http.StatusServiceUnavailable, CodeStalled,
-		"the agent's loop has not gone round for %v, longer than the TTL of %v: a strategy does not return, or the process gets no CPU",
+		"the agent's loop has been stuck for %v, longer than the TTL of %v: a strategy does not return, or the process gets no CPU",
 		age.Round(time.Millisecond), a.ttl)
 }
 
@@ -57,7 +57,7 @@ func (a *api) readyz(w http.ResponseWriter, _ *http.Request) {
 			p.Message += ": " + s.Waits.Error()
 		}
 	default:
-		p.Message = p.State + ": this node has not taken its place yet"
+		p.Message = p.State + ": this node is not an owner yet"
 		if len(s.Holds) > 0 {
 			p.Message = explain(s)
 		}
@@ -140,7 +140,7 @@ func (a *api) doctor(_ http.ResponseWriter, r *http.Request) (any, *Problem) {
 	}
 	e, leads := a.examinations.enter(over)
 	if e == nil {
-		return nil, problem(http.StatusServiceUnavailable, CodeBusy, "too many clients have the cluster checked; try again in a second")
+		return nil, problem(http.StatusServiceUnavailable, CodeBusy, "too many clients are checking the cluster; try again in a second")
 	}
 	stop, _ := r.Context().Value(stopKey{}).(<-chan struct{})
 	if leads {

@@ -143,7 +143,7 @@ func TestStalledTable(t *testing.T) {
 		soon, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		resp, err := client.send(soon, "GET", "/v1/table", nil)
-		if expectProblem(t, err, 503, CodeStalled, "the agent's loop has not gone round"); err == nil {
+		if expectProblem(t, err, 503, CodeStalled, "the agent's loop has been stuck"); err == nil {
 			_ = resp.Body.Close()
 		}
 

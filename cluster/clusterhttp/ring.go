@@ -53,7 +53,7 @@ func (a *api) ringOf(r *http.Request) (*ring, *Problem) {
 	case !given:
 		return a.whole, nil
 	case name == "":
-		return nil, badRequest("scope is empty: name a scope, or leave the parameter out")
+		return nil, badRequest("scope is empty: name a scope, or omit the parameter")
 	}
 	a.scopes.mu.Lock()
 	defer a.scopes.mu.Unlock()

@@ -85,7 +85,7 @@ func (a *api) enter(w http.ResponseWriter, r *http.Request) (leave func(), _ *Pr
 			leave = func() { <-place; others() }
 		default:
 			leave()
-			return nil, problem(http.StatusServiceUnavailable, CodeBusy, "all %d event streams are taken", cap(place))
+			return nil, problem(http.StatusServiceUnavailable, CodeBusy, "the agent already has %d event streams, which is the maximum", cap(place))
 		}
 	}
 	streaming(w)

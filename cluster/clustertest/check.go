@@ -55,7 +55,7 @@ func (c *Cluster) Disagreements() []string {
 	for _, n := range nodes {
 		s := n.agent.Snapshot()
 		if got, want := fmt.Sprint(memberIDs(s)), fmt.Sprint(c.IDs()); got != want {
-			problems = append(problems, fmt.Sprintf("%s sees members %v, running are %v", n.id, got, want))
+			problems = append(problems, fmt.Sprintf("%s sees members %v, but the running nodes are %v", n.id, got, want))
 		}
 		if first := nodes[0].agent.Snapshot(); s.Digest() != first.Digest() || s.Table == nil {
 			problems = append(problems, fmt.Sprintf("%s has table %v over %v, %s has %v over %v",

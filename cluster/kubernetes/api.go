@@ -41,13 +41,13 @@ func open(o Options) (*api, error) {
 	if a.namespace == "" {
 		b, err := os.ReadFile("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 		if err != nil {
-			return nil, fmt.Errorf("kubernetes: which namespace is this? Set Options.Namespace: %w", err)
+			return nil, fmt.Errorf("kubernetes: the namespace is unknown: set Options.Namespace: %w", err)
 		}
 		a.namespace = strings.TrimSpace(string(b))
 	}
 	if a.pod == "" {
 		if a.pod, err = os.Hostname(); err != nil {
-			return nil, fmt.Errorf("kubernetes: which pod is this? Set Options.Pod: %w", err)
+			return nil, fmt.Errorf("kubernetes: the pod's name is unknown: set Options.Pod: %w", err)
 		}
 	}
 	client, err := rest.HTTPClientFor(cfg)
@@ -81,9 +81,9 @@ func (o Options) config() (*rest.Config, error) {
 	cfg, err := rest.InClusterConfig()
 	switch {
 	case errors.Is(err, rest.ErrNotInCluster):
-		return nil, fmt.Errorf("kubernetes: this is no pod; elsewhere set Options.API: %w", err)
+		return nil, fmt.Errorf("kubernetes: this program does not run in a pod: set Options.API: %w", err)
 	case errors.Is(err, os.ErrNotExist):
-		return nil, fmt.Errorf("kubernetes: the pod has no token of a service account; set automountServiceAccountToken: true in its spec: %w",
+		return nil, fmt.Errorf("kubernetes: the pod has no service account token: set automountServiceAccountToken: true in its spec: %w",
 			err)
 	case err != nil:
 		return nil, fmt.Errorf("kubernetes: %w", err)
@@ -108,7 +108,7 @@ func (a *api) ownPod(ctx context.Context) (*corev1.Pod, error) {
 	pod := new(corev1.Pod)
 	err := a.do(ctx, right{"get", "", "pods"}, a.pod, a.core.Get().Namespace(a.namespace).Resource("pods").Name(a.pod), pod)
 	if apierrors.IsNotFound(err) {
-		err = fmt.Errorf("%w; the name of this pod is taken from Options.Pod, or else from the host name: pass metadata.name of the downward API",
+		err = fmt.Errorf("%w; the pod's name comes from Options.Pod or the host name: pass metadata.name from the downward API",
 			err)
 	}
 	return pod, err
@@ -118,7 +118,7 @@ func (a *api) node(ctx context.Context, name string) (*corev1.Node, error) {
 	node := new(corev1.Node)
 	err := a.do(ctx, right{"get", "", "nodes"}, name, a.core.Get().Resource("nodes").Name(name), node)
 	if apierrors.IsForbidden(err) {
-		err = fmt.Errorf("%w; without that right, set Config.Zone, or run Kubernetes 1.35, which copies the label %s to pods",
+		err = fmt.Errorf("%w; without this permission, set Config.Zone, or run Kubernetes 1.35, which copies the label %s to pods",
 			err, corev1.LabelTopologyZone)
 	}
 	return node, err

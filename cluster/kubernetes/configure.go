@@ -70,7 +70,7 @@ func Configure(ctx context.Context, cfg cluster.Config, o Options) (cluster.Conf
 	case o.Service == "":
 		return cfg, errors.New("kubernetes: Options.Service is empty: name a Service that selects the pods of all nodes")
 	case cfg.Discover != nil:
-		return cfg, errors.New("kubernetes: Config.Discover is set: Configure sets it")
+		return cfg, errors.New("kubernetes: Config.Discover is already set, but Configure sets it: leave it empty")
 	}
 	a, err := open(o)
 	if err != nil {

@@ -145,7 +145,7 @@ func TestProblems(t *testing.T) {
 		"Configure sets it":        func(_ *Options, cfg *cluster.Config) { cfg.Discover = (&directory{}).seeds },
 		"set Options.API":          func(o *Options, _ *cluster.Config) { o.API = nil },
 		"pass metadata.name":       func(o *Options, _ *cluster.Config) { o.Pod = "host-1" },
-		"Set Options.Namespace":    func(o *Options, _ *cluster.Config) { o.Namespace = "" },
+		"set Options.Namespace":    func(o *Options, _ *cluster.Config) { o.Namespace = "" },
 		"specifying a root certificates file": func(o *Options, _ *cluster.Config) {
 			o.API = &rest.Config{Host: api.Host, TLSClientConfig: rest.TLSClientConfig{Insecure: true, CAData: []byte("x")}}
 		},

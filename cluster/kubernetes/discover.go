@@ -76,7 +76,7 @@ func (d *directory) list(ctx context.Context) (*pods, error) {
 	found := podsOf(all, d.port, d.near)
 	if len(found.near)+len(found.far) == 0 && len(found.others) > 0 {
 		return nil,
-			fmt.Errorf("kubernetes: the service %s in the namespace %s has no port %q, but %s: name the port of gossip so, or set Options.Port",
+			fmt.Errorf("kubernetes: the service %s in the namespace %s has no port %q, but %s: give the gossip port this name, or set Options.Port",
 				d.service, d.api.namespace, d.port, strings.Join(found.others, ", "))
 	}
 	return found, nil

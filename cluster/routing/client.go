@@ -21,7 +21,7 @@ import (
 // ErrNotReady and ErrNoMembers are errors of Place.
 var (
 	ErrNotReady  = errors.New("routing: not ready: no agent has sent a table yet; wait for Ready")
-	ErrNoMembers = errors.New("routing: no member can own anything: all are draining, settling or of weight 0")
+	ErrNoMembers = errors.New("routing: no member can own anything: all are draining or settling, or have weight 0")
 )
 
 // Member is what a Client knows about a live node. Don't modify a Member, because all readers share it.
@@ -36,7 +36,7 @@ func (c Config) errEmpty() error {
 	if c.Scope == "" {
 		return ErrNoMembers
 	}
-	return fmt.Errorf("%w, or none belongs to the scope %q", ErrNoMembers, c.Scope)
+	return fmt.Errorf("%w, or no member belongs to the scope %q", ErrNoMembers, c.Scope)
 }
 
 // view is the table and the members at one point in time. A view is immutable.

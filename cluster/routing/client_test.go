@@ -188,7 +188,7 @@ func TestStalledAgent(t *testing.T) {
 		if _, err := alone.Place("key"); err != nil || s.Agent != "" || s.Age < 20*time.Second {
 			t.Errorf("%v, %+v", err, s)
 		}
-		if s.Err == nil || !strings.Contains(s.Err.Error(), "the agent's loop has not gone round for ") {
+		if s.Err == nil || !strings.Contains(s.Err.Error(), "the agent's loop has been stuck for ") {
 			t.Errorf("its error is %v", s.Err)
 		}
 		release()
@@ -212,7 +212,7 @@ func TestNoAgent(t *testing.T) {
 		busy := func(rw http.ResponseWriter, _ *http.Request) {
 			asked.Add(1)
 			rw.WriteHeader(http.StatusServiceUnavailable)
-			_, _ = fmt.Fprint(rw, `{"error":"all 1024 event streams are taken","code":"busy"}`)
+			_, _ = fmt.Fprint(rw, `{"error":"the agent already has 1024 event streams, which is the maximum","code":"busy"}`)
 		}
 		w.answer("a", busy)
 		w.answer("b", busy)
@@ -224,7 +224,7 @@ func TestNoAgent(t *testing.T) {
 			t.Errorf("%v, %+v", err, s)
 		}
 		for _, host := range []string{"a", "b"} {
-			if !strings.Contains(s.Err.Error(), "the agent at "+host+":8401: all 1024 event streams are taken") {
+			if !strings.Contains(s.Err.Error(), "the agent at "+host+":8401: the agent already has 1024 event streams, which is the maximum") {
 				t.Errorf("no word of %s in %v", host, s.Err)
 			}
 		}
@@ -390,7 +390,7 @@ func TestOtherCluster(t *testing.T) {
 		w.answer("b", foreign)
 		time.Sleep(time.Minute)
 		if s := f.Status(); f.Table().Digest() != digest || s.Agent != "" || s.Err == nil ||
-			!strings.Contains(s.Err.Error(), `a:8401 is of the cluster "db", and not of "roost"`) {
+			!strings.Contains(s.Err.Error(), `a:8401 belongs to cluster "db", not to "roost"`) {
 			t.Errorf("%s, %+v", f.Table().Digest(), s)
 		}
 		w.serve("b", clusterServer(w.c.Agent("b")))

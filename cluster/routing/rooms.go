@@ -84,7 +84,7 @@ func (c *Client) resolve(ctx context.Context, agent, room, body string) (d recon
 func (c *Client) Follow(ctx context.Context, room string) iter.Seq[reconnect.Directive] {
 	return func(yield func(reconnect.Directive) bool) {
 		var last reconnect.Directive
-		ended := errors.New("routing: the caller has ended it")
+		ended := errors.New("routing: the caller has stopped it")
 		for failed := 0; ctx.Err() == nil; failed++ {
 			worked, err := c.followRoom(ctx, failed, room, func(data []byte) error {
 				failed = -1 // then the next attempt starts with the agent that the Client follows

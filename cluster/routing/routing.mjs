@@ -121,7 +121,7 @@ class State {
     }
     const digest = table === from?.table ? from.digest : digestOf(table);
     if (digest !== update.digest) {
-      throw new Error(`its digest is ${update.digest}, but its content makes ${digest}`);
+      throw new Error(`its digest is ${update.digest}, but the digest of its content is ${digest}`);
     }
     const members = new Map(whole ? [] : from.members);
     for (const id of update.gone ?? []) {
@@ -260,8 +260,8 @@ export class RoutingClient {
     const s = this.#state;
     const owner = s && (s.members.get(s.running.get(partition)) ?? this.#owners.get(s.table.owners[partition]));
     if (!owner) {
-      const scope = this.#scope && `, or none belongs to the scope "${this.#scope}"`;
-      throw new Error(s ? `no member can own anything: all are draining, settling or of weight 0${scope}` : "not ready: no agent has sent a table yet");
+      const scope = this.#scope && `, or no member belongs to the scope "${this.#scope}"`;
+      throw new Error(s ? `no member can own anything: all are draining or settling, or have weight 0${scope}` : "not ready: no agent has sent a table yet");
     }
     return owner;
   }
@@ -338,9 +338,9 @@ export class RoutingClient {
       return "is not followed";
     }
     if (now - this.#current.heard > this.#idleTimeout) {
-      return "says nothing: its process is paused, or the network is cut";
+      return "is silent: its process is paused, or the network is cut";
     }
-    return this.#state.stale ? "its own table may be out of date: it is isolated, or joins again" : "";
+    return this.#state.stale ? "its own table may be out of date, because it is isolated or rejoining" : "";
   }
 
   #ask(now) {
@@ -365,7 +365,7 @@ export class RoutingClient {
     const response = await this.#fetch(url, { headers, redirect: "manual", signal: stream.abort.signal });
     if (!response.ok) {
       const problem = await response.json().catch(() => ({}));
-      throw new Error(problem.error ?? `${response.status || "redirect"}: is it a roost agent, of a release with /v1/table?`);
+      throw new Error(problem.error ?? `${response.status || "redirect"}: is it a roost agent whose release has /v1/table?`);
     }
     let state = null;
     const said = (bytes) => {
@@ -383,12 +383,12 @@ export class RoutingClient {
 
   #take(stream, state) {
     if (this.#cluster && state.cluster && state.cluster !== this.#cluster) {
-      throw new Error(`is of the cluster "${state.cluster}", and not of "${this.#cluster}"`);
+      throw new Error(`belongs to cluster "${state.cluster}", not to "${this.#cluster}"`);
     }
     if (stream === this.#current) {
       this.#show(state);
     } else if (stream === this.#other && state.stale && (this.#current || this.#better())) {
-      this.#fail(stream, "knows no better: its own table may be out of date");
+      this.#fail(stream, "has no newer table: its own table may be out of date");
     } else if (stream === this.#other) {
       this.#drop(this.#current);
       this.#current = stream;

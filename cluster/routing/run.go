@@ -84,11 +84,11 @@ func (r *runner) take(n report) {
 	case n.err != nil:
 		r.fail(n.from, n.err)
 	case r.cluster != "" && n.state.Cluster != "" && n.state.Cluster != r.cluster:
-		r.fail(n.from, fmt.Errorf("routing: the agent at %s is of the cluster %q, and not of %q", n.from.name, n.state.Cluster, r.cluster))
+		r.fail(n.from, fmt.Errorf("routing: the agent at %s belongs to cluster %q, not to %q", n.from.name, n.state.Cluster, r.cluster))
 	case n.from == r.current:
 		r.show(n.state)
 	case n.state.Stale && (r.current != nil || r.better()):
-		r.fail(n.from, fmt.Errorf("routing: the agent at %s knows no better: %w", n.from.name, errStale))
+		r.fail(n.from, fmt.Errorf("routing: the agent at %s has no newer table: %w", n.from.name, errStale))
 	default:
 		r.drop(&r.current)
 		r.current, r.other = n.from, nil
@@ -151,7 +151,7 @@ func (r *runner) until() time.Time {
 	return began.Add(2 * r.client.cfg.IdleTimeout)
 }
 
-var errStale = errors.New("its own table may be out of date: it is isolated, or joins again")
+var errStale = errors.New("its own table may be out of date, because it is isolated or rejoining")
 
 // doubt returns why the Client needs another agent, or nil if it does not need one.
 func (r *runner) doubt(now time.Time) error {
@@ -159,7 +159,7 @@ func (r *runner) doubt(now time.Time) error {
 	case r.current == nil:
 		return errors.New("routing: no agent is followed")
 	case now.Sub(r.current.last()) > r.client.cfg.IdleTimeout:
-		return fmt.Errorf("routing: the agent at %s says nothing: its process is paused, or the network is cut", r.current.name)
+		return fmt.Errorf("routing: the agent at %s is silent: its process is paused, or the network is cut", r.current.name)
 	case r.client.now.Load().Stale:
 		return fmt.Errorf("routing: the agent at %s: %w", r.current.name, errStale)
 	}

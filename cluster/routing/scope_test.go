@@ -165,7 +165,7 @@ func TestScriptFollowsAScope(t *testing.T) {
 	}
 	s.awaits("without members", func(a answer) bool { return len(a.Members) == 0 })
 	got := s.ask(map[string]any{"ask": "place", "keys": keys[:1]}).Owners[0]
-	if !strings.HasSuffix(got, `or none belongs to the scope "sfu & co"`) {
+	if !strings.HasSuffix(got, `or no member belongs to the scope "sfu & co"`) {
 		t.Errorf("without members: %s", got)
 	}
 }

@@ -98,7 +98,7 @@ func TestScriptDigest(t *testing.T) {
 	lost := strings.Replace(event(t, first, first), first.Table.Digest().String(), other.Table.Digest().String(), 1)
 	host := answers(t, sends(event(t, nil, first)+event(t, first, first)+lost))
 	startScript(t, host).fails("http://"+host,
-		fmt.Sprintf("its digest is %s, but its content makes %s", other.Table.Digest(), first.Table.Digest()))
+		fmt.Sprintf("its digest is %s, but the digest of its content is %s", other.Table.Digest(), first.Table.Digest()))
 }
 
 // routing.mjs does not keep an event of any length.

@@ -206,7 +206,7 @@ func TestScriptOtherCluster(t *testing.T) {
 	turned.Store(true)
 	_ = own.Listener.Close()
 	own.CloseClientConnections()
-	const want = `is of the cluster "db", and not of "roost"`
+	const want = `belongs to cluster "db", not to "roost"`
 	var a answer
 	waits := func() bool { return !strings.Contains(a.Status.Errors[foreign.URL], want) || a.Status.Agent != "" }
 	for until := time.Now().Add(time.Minute); time.Now().Before(until) && waits(); time.Sleep(20 * time.Millisecond) {

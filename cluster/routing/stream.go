@@ -165,7 +165,7 @@ func (c *Client) call(ctx context.Context, agent, method, path string, body io.R
 	defer func() { _ = resp.Body.Close() }()
 	e := &AgentError{Agent: agenturl.Shown(agent), Status: resp.StatusCode}
 	if b, err := io.ReadAll(io.LimitReader(resp.Body, 64<<10)); err != nil || json.Unmarshal(b, e) != nil || e.Text == "" {
-		e.Text = resp.Status + ": is it a roost agent, of a release with /v1/table?"
+		e.Text = resp.Status + ": is it a roost agent whose release has /v1/table?"
 	}
 	return nil, e
 }

@@ -10,23 +10,23 @@ import (
 	"github.com/spf13/cobra"
 )
 
-const agentLong = `Run one node until it is asked to end.
+const agentLong = `Run one node until it is told to stop.
 
-When it has joined it logs "agent running" with its addresses, so port 0 can be used
-for --bind and --http.
+Once the node has joined, it logs "agent running" with its addresses, so you can use
+port 0 for --bind and --http.
 
-SIGTERM or SIGINT make the node fail /readyz, give up what it owns, leave the cluster
-and exit 0, within --shutdown-delay plus 25 s; a second signal stops it at once (exit
-130). It also exits 0 after roost leave, and 1 if it cannot start or another process
-takes its id.
+On SIGTERM or SIGINT the node fails /readyz, gives up what it owns, leaves the cluster
+and exits with 0, within --shutdown-delay plus 25 s. A second signal stops it at once
+(exit code 130). The agent also exits with 0 after roost leave, and with 1 if it cannot
+start or if another process takes its id.
 
-At SIGHUP, and within 4 s after one of its files has changed, the agent reads its
-settings again. The seeds, the keys, the tokens, the TLS files, the level of the log and
-the user and password of Redis change at once; the log names changed settings that need
-a restart. If any setting is invalid, none is applied, and roost doctor shows the error.
+The agent reloads its settings on SIGHUP, and within 4 s after one of its files has
+changed. Seeds, keys, tokens, TLS files, the log level, and the user and password for
+Redis change at once. The log names changed settings that need a restart. If any
+setting is invalid, the agent applies none, and roost doctor shows the error.
 
-A setting comes from its flag, or else from its environment variable, or else from the
---config file, or else has the default that is shown here. In the file:
+A flag overrides its environment variable, which overrides the --config file, which
+overrides the default. For example, the file can contain:
 
   id: node-a
   join: [10.0.0.1:7946, 10.0.0.2:7946]
@@ -73,9 +73,9 @@ func (p *program) agentCommand() *cobra.Command {
 		},
 	}
 	settings.AddFlags(cmd, new(settings.Agent).Settings())
-	cmd.Flags().BoolVar(&helpAll, "help-all", false, "help with all flags")
+	cmd.Flags().BoolVar(&helpAll, "help-all", false, "show the help with all flags")
 	cmd.SetUsageFunc(func(cmd *cobra.Command) error {
-		return usageOfAgent(cmd, groups[:2], "\nThe flags for HTTP, for timing and for advanced use: roost agent --help-all\n")
+		return usageOfAgent(cmd, groups[:2], "\nFor HTTP, timing and advanced flags, run: roost agent --help-all\n")
 	})
 	_ = cmd.RegisterFlagCompletionFunc("id", cobra.NoFileCompletions) // the user chooses the id
 	return cmd

@@ -20,8 +20,8 @@ import (
 	"github.com/roost-cluster/roost/internal/redistest"
 )
 
-// TestAlertOfALostMember: a Prometheus with the shipped configuration and rules scrapes three agents, and has
-// the alert of a killed one within 90 s, and no other.
+// TestAlertOfALostMember: a Prometheus with the shipped configuration and rules scrapes three agents. Within
+// 90 s after an agent is killed, its alert fires, and no other alert.
 func TestAlertOfALostMember(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes more than a minute, by the rules")

@@ -17,7 +17,7 @@ import (
 	"time"
 )
 
-// tree is a copy of this tree, in a repository of its own: a commit to be released as v0.98.7.
+// tree is a copy of this tree in its own repository, with a commit to be released as v0.98.7.
 type tree struct {
 	t       *testing.T
 	dir, at string
@@ -99,7 +99,7 @@ func (c *tree) replace(file, old, with string) {
 	}
 }
 
-// TestReleaseRefused: an unready tree is not released.
+// TestReleaseRefused: the script does not release a tree that is not ready.
 func TestReleaseRefused(t *testing.T) {
 	t.Parallel()
 	c := copyTree(t)
@@ -139,7 +139,8 @@ func TestReleaseRefused(t *testing.T) {
 	}
 }
 
-// released is what the release script made for this platform: the folder of the files, and the archive, unpacked.
+// released contains what the release script built for this platform: the folder of files, and the unpacked
+// archive.
 type released struct{ dir, unpacked, commit string }
 
 // releaseTwice releases one commit in two folders, with two environments.

@@ -18,13 +18,12 @@ import (
 	"github.com/roost-cluster/roost/placement"
 )
 
-// balancer makes lookups as callers do that use /readyz: a load balancer, or a media
-// server that asks its neighbours while its own agent restarts. Each slot has a caller,
-// which prefers the node of that slot. A lookup that fails, or names a node that has
-// ended, fails the test.
+// balancer makes lookups like a caller that uses /readyz, for example a load balancer, or a media server that
+// asks its neighbours while its own agent restarts. Each slot has a caller, which prefers the node of that
+// slot. A lookup that fails, or names a node that has ended, fails the test.
 type balancer struct {
 	t       *testing.T
-	answers time.Duration // how long, at least, a node answers after it was ready
+	answers time.Duration // minimum time that a node answers after it was ready
 	slots   []atomic.Pointer[backend]
 	wait    sync.WaitGroup
 
@@ -157,8 +156,8 @@ func (b *balancer) note(by placement.Digest, asked, answered time.Time) {
 	}
 }
 
-// differed returns how long, at most, some nodes answered by the given table while others
-// did not, since the last call.
+// differed returns the maximum time since the last call during which some nodes answered from the given table
+// while others did not.
 func (b *balancer) differed(by placement.Digest) (d time.Duration) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

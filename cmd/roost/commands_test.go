@@ -153,19 +153,19 @@ func TestUsage(t *testing.T) {
 		{[]string{"agent", "--ttl=x"}, nil, "roost: --ttl \"x\": want a duration such as 500ms or 6s\nSee `roost agent --help`."},
 		{[]string{"place"}, nil, "KEY is missing: roost place KEY..."},
 		{[]string{"owners", "a", "b"}, nil, `unexpected argument "b": roost owners KEY`},
-		{[]string{"drain", "b"}, nil, `"b": this command changes the agent's own node: name the agent by --addr`},
+		{[]string{"drain", "b"}, nil, `"b": this command changes the agent's own node: name the agent with --addr`},
 		{[]string{"owners", "a", "-n", "0"}, nil, `--number "0": want a whole number from 1 to 100`},
 		{[]string{"weight", "-1"}, nil, "unknown shorthand flag: '1' in -1"},
 		{[]string{"weight", "many"}, nil, `weight "many": want a whole number from 0 to 1000000`},
 		{[]string{"cordon"}, nil, "ID is missing: roost cordon ID"},
-		{[]string{"cordon", "b"}, nil, "for how long? give --for DURATION; roost uncordon ends a cordon"},
-		{[]string{"cordon", "b", "--for", "0"}, nil, "for how long?"},
+		{[]string{"cordon", "b"}, nil, "--for is missing: give the duration of the cordon (to end a cordon, use roost uncordon)"},
+		{[]string{"cordon", "b", "--for", "0"}, nil, "--for is missing"},
 		{[]string{"uncordon"}, nil, "ID is missing: roost uncordon ID"},
 		{[]string{"cordon", "b", "--for", "999us"}, nil, `--for "999us": want 1ms or more, or 0`},
 		{[]string{"health", "--ttl", "500us"}, nil, `--ttl "500us": want 1ms or more, or 0`},
-		{[]string{"cordon", "b", "--for", "25h"}, nil, "--for 25h0m0s: at most 24h0m0s"},
+		{[]string{"cordon", "b", "--for", "25h"}, nil, "--for 25h0m0s: the maximum is 24h0m0s"},
 		{[]string{"cordon", "b", "--for", "-1m"}, nil, `--for "-1m": want a duration such as 30s or 10m, or 0`},
-		{[]string{"health"}, map[string]string{"ROOST_TTL": "6s"}, "until when is the next report due? give --ttl DURATION"},
+		{[]string{"health"}, map[string]string{"ROOST_TTL": "6s"}, "--ttl is missing: give the time until the next report"},
 		{[]string{"members", "--addr", "8401"}, nil, `--addr "8401": want HOST:PORT or a URL`},
 		{[]string{"members", "--addr", "me:secret@h:1?x"}, nil, `--addr "…@h:1?x": want HOST:PORT or a URL`},
 		{
@@ -183,18 +183,18 @@ func TestUsage(t *testing.T) {
 		{
 			[]string{"room", "move"},
 			nil,
-			"roost room move takes NAME and NODE, and got 0 arguments; a room of that name is shown by: roost room show move\nSee `roost room move --help`.",
+			"roost room move takes NAME and NODE, and got 0 arguments; to show a room of that name, use: roost room show move\nSee `roost room move --help`.",
 		},
 		{[]string{"room", "move", "a"}, nil, "roost room move takes NAME and NODE, and got 1 arguments\n"},
 		{[]string{"room", "mvoe", "a", "b"}, nil, "roost room takes NAME, and got 3 arguments; did you mean roost room move?\n"},
 		{[]string{"room", "a", "--size", "-1"}, nil, `--size "-1": want a whole number from 0 to 1000000`},
 		{[]string{"rooms", "--limit", "0"}, nil, `--limit "0": want a whole number from 1 to 10000`},
-		{[]string{"members", "--every", "5s"}, nil, "--every says how often to ask again: add --watch"},
+		{[]string{"members", "--every", "5s"}, nil, "--every needs --watch"},
 		{[]string{"rooms", "--watch", "--every", "0s"}, nil, `--every "0s": want a duration above zero`},
 		{[]string{"doctor", "--over", "soon"}, nil, `--over "soon": want a duration such as 500ms or 6s`},
 		{[]string{"members", "--wacth"}, nil, "unknown flag: --wacth; did you mean --watch?"},
-		{[]string{"completion"}, nil, "for which shell? one of bash, zsh, fish, powershell\n"},
-		{[]string{"completion", "bsh"}, nil, "for which shell? one of bash, zsh, fish, powershell\n"},
+		{[]string{"completion"}, nil, "the shell is missing: bash, zsh, fish or powershell\n"},
+		{[]string{"completion", "bsh"}, nil, "the shell is missing: bash, zsh, fish or powershell\n"},
 		{[]string{"help", "membres"}, nil, "Did you mean this?\n\tmembers"},
 		{[]string{"place", "x", ""}, nil, "a key is empty"},
 		{[]string{"owners", ""}, nil, "a key is empty"},
@@ -208,13 +208,13 @@ func TestUsage(t *testing.T) {
 			`--delay "3ms-1ms": want a duration such as 2ms, or two such as 1ms-3ms, the shorter one first`,
 		},
 		{[]string{"sim", "--delay", "0ms"}, nil, `--delay "0ms": want a duration such as 2ms`},
-		{[]string{"sim", "--nodes", "5", "--crash", "5"}, nil, "--crash 5: at most 4 of 5 nodes can crash, since one has to see it"},
+		{[]string{"sim", "--nodes", "5", "--crash", "5"}, nil, "--crash 5: at most 4 of 5 nodes can crash, because one must see it"},
 		{[]string{"sim", "--ttl", "1s"}, nil, "LeaseTTL (1s) must be at least 1.3 times HeartbeatInterval (2s)"},
 		{[]string{"sim", "--network", "local"}, nil, `--network "local": want lan, wan`},
 		{[]string{"demo", "--nodes", "1"}, nil, `--nodes "1": want a whole number from 2 to 20`},
 		{[]string{"demo", "--nodes", "21"}, nil, `--nodes "21": want a whole number from 2 to 20`},
 		{[]string{"demo", "--http", "0.0.0.0:8400"}, nil, "want a loopback address"},
-		{[]string{"demo", "--redis", "memory:"}, nil, "do not share their memory"},
+		{[]string{"demo", "--redis", "memory:"}, nil, "cannot share a store in memory"},
 	} {
 		code, out, problem := roostIn(t, c.env, c.args...)
 		if code != exitUsage || out != "" || !strings.Contains(problem, c.want) {
@@ -297,18 +297,18 @@ func TestProblems(t *testing.T) {
 	f.Set("POST /v1/cordon", clusterhttp.Cordoned{Cordon: clusterhttp.Cordon{ID: "b"}})
 	f.Set("GET /v1/members", func(int) any { time.Sleep(100 * time.Millisecond); return fakeagent.Healthy()["GET /v1/members"] })
 	const nobody = "no agent answers at 127.0.0.1:1: dial tcp 127.0.0.1:1: connect: connection refused\n" +
-		"start one with `roost agent`, or name one that serves HTTP with --addr or ROOST_ADDR"
+		"start an agent with `roost agent`, or name the HTTP address of another agent with --addr or ROOST_ADDR"
 	for command, want := range map[string]string{
 		"leave":                            "the agent at ADDR requires a token; give it with --token-file or ROOST_TOKEN_FILE",
-		"leave --token-file " + token:      "the agent at ADDR requires a token, and this is not it; give it with --token-file",
+		"leave --token-file " + token:      "the agent at ADDR requires a token, and this token is wrong; give the right one with --token-file",
 		"place x":                          "not yet",
 		"doctor --addr 127.0.0.1:1":        nobody,
 		"rooms --watch --addr 127.0.0.1:1": nobody,
 		"watch --addr 127.0.0.1:1":         nobody,
-		"drain --timeout 7s":               "a is draining, but not every member has agreed within 7s; it stays that way: see roost members",
-		"drain --timeout 7s --output json": "a is draining, but not every member has agreed within 7s; it stays that way: see roost members",
-		"cordon b --for 1m --timeout 7s":   "b is cordoned for 1m0s, but not every member has agreed within 7s; it stays that way: see roost members",
-		"members --timeout 50ms":           "no answer from ADDR within 50ms\nits process may be paused, or its machine starved or cut off; otherwise allow more with --timeout",
+		"drain --timeout 7s":               "a is draining, but not every member has agreed within 7s; the change keeps spreading: see roost members",
+		"drain --timeout 7s --output json": "a is draining, but not every member has agreed within 7s; the change keeps spreading: see roost members",
+		"cordon b --for 1m --timeout 7s":   "b is cordoned for 1m0s, but not every member has agreed within 7s; the change keeps spreading: see roost members",
+		"members --timeout 50ms":           "no answer from ADDR within 50ms\nits process may be paused, or its machine out of CPU or cut off; if not, allow more time with --timeout",
 	} {
 		code, out, problem := roostIn(t, f.Env, strings.Fields(command)...)
 		want = "roost: " + strings.ReplaceAll(want, " ADDR", " "+f.Env["ROOST_ADDR"]) + "\n"
@@ -331,7 +331,7 @@ func TestDrainRoomsAgreement(t *testing.T) {
 		"later":   {2, 2, ""},
 		"never": {
 			0, 2,
-			"roost: a is draining: 0 rooms are left, 7 have moved, 0 have ended, but not every member has agreed within 7s; it stays that way: see roost members\n",
+			"roost: a is draining: 0 rooms are left, 7 have moved, 0 have ended, but not every member has agreed within 7s; the change keeps spreading: see roost members\n",
 		},
 	} {
 		for _, output := range []string{"table", "json"} {

@@ -33,21 +33,21 @@ func (p *program) cordonCommand() *cobra.Command {
 	var reason string
 	cmd := p.clientCommand(&cobra.Command{
 		Use:   "cordon ID --for DURATION [flags]",
-		Short: "Take a node out for all members",
-		Long: `Take a live node out that does harm: it owns nothing until the cordon ends, in the
-view of all members. It stays a member, and a restart of the node does not end the cordon.
-Any agent takes the command. See roost uncordon to end a cordon early.
+		Short: "Stop a node from owning anything",
+		Long: `Stop a live but harmful node from owning anything until the cordon ends. Other members
+take over its partitions. The node stays a member, and restarting it does not end the
+cordon. You can send the command to any agent. To end a cordon early, use roost uncordon.
 
-The command succeeds when every member has agreed; if that takes longer than
---timeout it fails, and the cordon still spreads.`,
+The command succeeds when every member has agreed. If that takes longer than --timeout,
+the command fails, but the cordon still spreads.`,
 		Example: `  roost cordon node-b --for 10m --reason disk-errors`,
 		Args:    takes("ID"),
 	}, func(ctx context.Context, s *session.Session, args []string) error {
 		switch {
 		case d == 0:
-			return settings.UsageError("for how long? give --for DURATION; roost uncordon ends a cordon")
+			return settings.UsageError("--for is missing: give the duration of the cordon (to end a cordon, use roost uncordon)")
 		case d > lease.MaxCordonTime:
-			return settings.UsageError(fmt.Sprintf("--for %v: at most %v", d, lease.MaxCordonTime))
+			return settings.UsageError(fmt.Sprintf("--for %v: the maximum is %v", d, lease.MaxCordonTime))
 		}
 		ctx, cancel := s.Bound(ctx)
 		defer cancel()
@@ -58,8 +58,8 @@ The command succeeds when every member has agreed; if that takes longer than
 		state := fmt.Sprintf("%s is cordoned for %v", e.ID, d)
 		return agreed(s, e, e.Converged, state, state+", and every member has agreed")
 	},
-		settings.Setting{Name: "for", Arg: "DURATION", FlagOnly: true, Set: span(&d, new(bool)), Usage: "how long, at most 24h"},
-		settings.Setting{Name: "reason", Arg: "TEXT", FlagOnly: true, Set: settings.Text(&reason), Usage: "shown by roost members; one line"},
+		settings.Setting{Name: "for", Arg: "DURATION", FlagOnly: true, Set: span(&d, new(bool)), Usage: "how long the cordon lasts, at most 24h"},
+		settings.Setting{Name: "reason", Arg: "TEXT", FlagOnly: true, Set: settings.Text(&reason), Usage: "the reason, in one line; roost members shows it"},
 	)
 	p.suggestArgs(cmd, memberIDs)
 	return cmd
@@ -69,8 +69,8 @@ func (p *program) uncordonCommand() *cobra.Command {
 	cmd := p.clientCommand(&cobra.Command{
 		Use:   "uncordon ID [flags]",
 		Short: "End the cordon of a node",
-		Long: `End the cordon of a node before its time. Any agent takes the command. It succeeds
-when every member has agreed; if that takes longer than --timeout it fails, and the
+		Long: `End the cordon of a node early. You can send the command to any agent. It succeeds when
+every member has agreed. If that takes longer than --timeout, the command fails, but the
 end of the cordon still spreads.`,
 		Example: `  roost uncordon node-b`,
 		Args:    takes("ID"),
@@ -95,25 +95,25 @@ func (p *program) healthCommand() *cobra.Command {
 		Use:   "health --ttl DURATION [flags]",
 		Short: "Report that a node's application is healthy",
 		Long: `Report to the agent that the application next to it is healthy, and that the next report
-follows within --ttl. Without that report the node owns nothing, and stays a member,
-until two reports follow each other in time. --ttl 0 ends that: no report is expected.`,
+will follow within --ttl. If that report is late, the node owns nothing, but stays a member,
+until two reports in a row arrive in time. With --ttl 0, the agent expects no more reports.`,
 		Example: `  curl -fs localhost:3000/health && roost health --ttl 15s     every 5 s, from a timer
   roost health --ttl 0`,
 		Args: noNode,
 	}, func(ctx context.Context, s *session.Session, _ []string) error {
 		if !given {
-			return settings.UsageError("until when is the next report due? give --ttl DURATION")
+			return settings.UsageError("--ttl is missing: give the time until the next report")
 		}
 		return call(func(ctx context.Context, s *session.Session, _ []string) (clusterhttp.Changed, error) {
 			return s.ReportHealth(ctx, ttl)
 		}, func(c clusterhttp.Changed) string {
 			if ttl == 0 {
-				return fmt.Sprintf("%s expects no further report", c.Self)
+				return fmt.Sprintf("%s expects no more reports", c.Self)
 			}
 			return fmt.Sprintf("%s expects the next report within %v", c.Self, ttl)
 		})(ctx, s, nil)
 	}, settings.Setting{
 		Name: "ttl", Arg: "DURATION", FlagOnly: true, Set: span(&ttl, &given),
-		Usage: "when the next report is late, 100ms to 1h; 0: no report is expected",
+		Usage: "time until the next report, 100ms to 1h; 0 means that no more reports will follow",
 	})
 }

@@ -31,8 +31,8 @@ func inState(t *testing.T, p *proc, want string) {
 	})
 }
 
-// TestCordonCommand: one agent takes another out for all, also after kill -9 and a restart
-// under the same id, until the cordon is cancelled.
+// TestCordonCommand: an agent cordons another agent for all members. The cordon lasts until it is cancelled,
+// even after kill -9 and a restart with the same id.
 func TestCordonCommand(t *testing.T) {
 	t.Parallel()
 	args := []string{"--heartbeat", "400ms", "--ttl", "4s"}
@@ -55,7 +55,7 @@ func TestCordonCommand(t *testing.T) {
 	inState(t, b, "cordoned")
 	agree(t, a, b, c)
 	code, _, problem := roost(t, "cordon", "z", "--for", "1m", "--addr", b.Base)
-	if code != exitFailed || problem != "roost: no member has this id: see /v1/members\n" {
+	if code != exitFailed || problem != "roost: no member has this id; /v1/members lists the members\n" {
 		t.Errorf("cordon z: %d %q", code, problem)
 	}
 	if out := succeeds(t, "uncordon", "b", "--addr", b.Base); out != "b is not cordoned, and every member has agreed\n" {
@@ -65,7 +65,7 @@ func TestCordonCommand(t *testing.T) {
 	agree(t, a, b, c)
 }
 
-// TestHealthCommand: a program next to an agent reports its health, and is silent then.
+// TestHealthCommand: an application next to an agent reports its health, and then stops reporting.
 func TestHealthCommand(t *testing.T) {
 	t.Parallel()
 	a, b, c := trio(t, calm()...)
@@ -84,7 +84,7 @@ func TestHealthCommand(t *testing.T) {
 	}
 	inState(t, b, "")
 	b.Logs("hold ended", "unhealthy")
-	if out := succeeds(t, "health", "--ttl", "0", "--addr", b.Base); out != "b expects no further report\n" {
+	if out := succeeds(t, "health", "--ttl", "0", "--addr", b.Base); out != "b expects no more reports\n" {
 		t.Errorf("health prints %q", out)
 	}
 	agree(t, a, b, c)

@@ -16,8 +16,8 @@ import (
 
 var deaf = flag.Int("deaf", 1000, "clients in TestDeafClients, at most 4,000")
 
-// TestDeafClients: clients ask for the largest answers and read nothing. They share the bytes of an answer, so that the
-// agent stays small, and they keep nobody else out.
+// TestDeafClients: clients request the largest answers and read nothing. They share the bytes of an answer,
+// so the agent needs little memory, and other clients still get answers.
 func TestDeafClients(t *testing.T) {
 	t.Parallel()
 	id := "a" + strings.Repeat("-node-with-a-long-id", 3) // an answer is half a MB

@@ -18,30 +18,30 @@ func (p *program) demoCommand() *cobra.Command {
 	o := tour.Options{Out: p.stdout}
 	return p.withSettings(&cobra.Command{
 		Use:   "demo [flags]",
-		Short: "Show a cluster that grows, crashes and drains, on this machine",
-		Long: `Start a cluster of real processes on this machine and walk through its life: place 1,000
+		Short: "Watch a cluster on this machine grow, crash and drain",
+		Long: `Start a cluster of real processes on this machine and take it through its life: place 1,000
 rooms by hash, pin rooms where there is capacity, add a node, kill one, drain one. After each
-step it prints what moved and checks that all nodes agree. Without --once, it also serves a
-dashboard, and the cluster runs until Ctrl-C for you to try things. It needs no Redis: it brings
-a stand-in, unless --redis names a real one.`,
+step, the demo prints what moved and checks that all nodes agree. Without --once, it also serves
+a dashboard, and the cluster runs until Ctrl-C so that you can try things. You don't need Redis:
+the demo brings a stand-in, unless --redis names a real one.`,
 		Example: `  roost demo
   roost demo --once --nodes 7
   roost demo --redis redis://127.0.0.1:6379`,
 		Args: takes(),
 	}, []settings.Setting{
-		{Name: "nodes", Arg: "N", Default: "5", Set: settings.Number(&o.Nodes, 2, 20), Usage: "how many nodes to start with"},
+		{Name: "nodes", Arg: "N", Default: "5", Set: settings.Number(&o.Nodes, 2, 20), Usage: "number of nodes at the start"},
 		{
 			Name: "http", Arg: "HOST:PORT", Default: "127.0.0.1:8400", Set: demoHTTP(&o.HTTP),
-			Usage: "where the dashboard and the API are, on this machine; nowhere with --once",
+			Usage: "serve the dashboard and the API on this loopback address; unused with --once",
 		},
-		{Name: "once", Arg: "bool", Set: settings.Bool(&o.Once), Usage: "end after the last step; fail if a check did not hold"},
+		{Name: "once", Arg: "bool", Set: settings.Bool(&o.Once), Usage: "exit after the last step, and fail if a check failed"},
 		{
 			Name: "seed", Arg: "N", Default: "1", Set: settings.Number(&o.Seed, 0, math.MaxInt64),
-			Usage: "picks the rooms, and the nodes that things happen to",
+			Usage: "selects the rooms, and the nodes that crash and drain",
 		},
 		{
 			Name: "redis", Arg: "URL", Secret: true, Set: sharedStore(&o.Redis),
-			Usage: "pin rooms on this Redis instead of in this process; a password in it is better given in ROOST_REDIS",
+			Usage: "pin rooms in this Redis instead of in this process; to hide a password, set ROOST_REDIS instead",
 		},
 	}, func(ctx context.Context) error {
 		ends := []os.Signal{os.Interrupt, syscall.SIGTERM}
@@ -67,7 +67,7 @@ a stand-in, unless --redis names a real one.`,
 func sharedStore(to *string) func(string) error {
 	return func(v string) error {
 		if v == store.Memory {
-			return errors.New("the agents of the demo do not share their memory")
+			return errors.New("the agents of the demo are separate processes and cannot share a store in memory")
 		}
 		return settings.StoreURL(to)(v)
 	}
@@ -82,7 +82,7 @@ func demoHTTP(to *string) func(string) error {
 			return err
 		}
 		if !settings.Loopback(v) {
-			return errors.New("the demo is for this machine only: want a loopback address")
+			return errors.New("the demo serves only this machine: want a loopback address")
 		}
 		return nil
 	}

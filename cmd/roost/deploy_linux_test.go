@@ -61,7 +61,8 @@ func TestImage(t *testing.T) {
 	if want := fmt.Sprintf("\nUid:\t%[1]d\t%[1]d\t%[1]d\t%[1]d\n", outside); err != nil || !strings.Contains(string(status), want) {
 		t.Errorf("it does not run as %d: %v\n%s", uid, err, status)
 	}
-	// In a container, root may not look at the root of another user's process. That it found /roost must do.
+	// In a container, root may not inspect the root of another user's process. It is enough that it found
+	// /roost.
 	if at, err := os.Readlink(fmt.Sprintf("/proc/%d/root", p.PID())); !errors.Is(err, fs.ErrPermission) && (err != nil || at != root) {
 		t.Errorf("its root is %q, %v", at, err)
 	}
@@ -101,7 +102,7 @@ func inDockerfile(t *testing.T, line string) string {
 	return found[0][1]
 }
 
-// TestUnit has systemd verify the unit.
+// TestUnit makes systemd verify the unit.
 func TestUnit(t *testing.T) {
 	exe := agenttest.Binary(t)
 	t.Parallel()

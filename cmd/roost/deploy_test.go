@@ -19,16 +19,16 @@ import (
 	"github.com/roost-cluster/roost/internal/redistest"
 )
 
-// TestSettingsReference: docs/settings.md is written from the settings.
+// TestSettingsReference generates docs/settings.md from the settings.
 func TestSettingsReference(t *testing.T) {
 	var b strings.Builder
 	b.WriteString(`# Settings of roost agent
 
-A setting comes from its flag, or else from its environment variable, or else from the
-` + "`--config`" + ` file (YAML, the key is the flag's name without dashes in front), or else has its
-default. An empty variable counts as none. Lists are separated by commas, or are YAML lists.
+A flag overrides its environment variable, which overrides the ` + "`--config`" + ` file, which overrides the
+default. The file is YAML, and its keys are the names of the flags without the leading dashes. roost ignores an
+empty variable. Write lists with commas between the values, or as YAML lists.
 
-This page is written by ` + "`go test ./cmd/roost -run SettingsReference -update`" + `.
+` + "`go test ./cmd/roost -run SettingsReference -update`" + ` writes this page.
 
 `)
 	for _, group := range new(settings.Agent).Groups() {

@@ -25,17 +25,17 @@ func (p *program) diffCommand() *cobra.Command {
 	return p.localCommand(&cobra.Command{
 		Use:   "diff OLD NEW [flags]",
 		Short: "Compare two tables: what moved from which node to which",
-		Long: `Compare two tables of owners, as roost partitions --output json prints them: what moved, and
-how even the table was before and is now. OLD and NEW are files; - is the standard input. The
-expected minimum is what any strategy has to move so that nodes which are gone own nothing and
-new nodes get their fair share.`,
+		Long: `Compare two tables of owners that roost partitions --output json has printed: what moved, and
+how evenly the partitions were and are spread. OLD and NEW are files; - means standard input.
+The expected minimum is the number of partitions that any strategy has to move so that nodes
+that are gone own nothing and new nodes get their fair share.`,
 		Example: `  roost partitions --output json > before.json
   roost partitions --output json | roost diff before.json -
   roost diff before.json after.json --output json | jq '.moves | length'`,
 		Args: takes("OLD", "NEW"),
 	}, "json prints every move, the expected minimum, and the balance before and after", func(s *session.Session, args []string) error {
 		if args[0] == "-" && args[1] == "-" {
-			return settings.UsageError("OLD and NEW are both the standard input: give a file for one of them")
+			return settings.UsageError("OLD and NEW are both standard input: give a file for one of them")
 		}
 		before, err := p.readTable(args[0])
 		if err != nil {
@@ -75,7 +75,7 @@ func (p *program) readTable(path string) (s snapshot, err error) {
 		name = "standard input"
 	}
 	reason := strings.TrimPrefix(err.Error(), "placement: import: ")
-	return s, fmt.Errorf("%s: %s\nwrite tables with: roost partitions --output json > FILE", name, reason)
+	return s, fmt.Errorf("%s: %s\ncreate such a file with: roost partitions --output json > FILE", name, reason)
 }
 
 func (p *program) readFile(path string) ([]byte, error) {
@@ -93,7 +93,7 @@ func (p *program) readFile(path string) ([]byte, error) {
 	case err != nil:
 		return nil, err
 	case len(b) > maxTable:
-		return nil, fmt.Errorf("it has more than %d MB, more than any table", maxTable>>20)
+		return nil, fmt.Errorf("it is larger than %d MB, and no table is that large", maxTable>>20)
 	case len(b) == 0:
 		return nil, errors.New("it is empty")
 	}
@@ -153,13 +153,13 @@ func (c change) summary(d placement.Changes, keys float64) string {
 	}
 	if d.Moves == nil {
 		line("from %d to %d partitions: %s of all keys %s", c.before.Partitions(), c.after.Partitions(), term.Percent(keys), move)
-		line("(exact for keys that hash evenly; no partition corresponds to one from before, so there")
-		line("are no moves to list, and each node acquires all that it owns)")
+		line("(exact for keys that hash evenly; old and new partitions contain different keys, so there")
+		line("are no moves to list, and each node acquires everything that it owns)")
 	} else {
 		line("%d of %d partitions %s (%s); expected minimum %d", len(d.Moves), c.after.Partitions(), move, term.Percent(keys), d.ExpectedMin)
 	}
 	if len(c.after.Nodes()) == 0 {
-		line("no node is left that may own anything")
+		line("no remaining node may own anything")
 	}
 	if c.passes > 0 {
 		line("by %s: %d at once, then %d in %d passes", c.is,
@@ -169,10 +169,10 @@ func (c change) summary(d placement.Changes, keys float64) string {
 		line("strategy %s -> %s", term.Printable(c.was), term.Printable(c.is))
 	}
 	if c.planned && (c.was != c.is || d.Moves == nil) {
-		line("partitions and strategy must be equal on all nodes: stop them all, and start them with the new ones")
+		line("all nodes must have the same partitions and strategy: stop all nodes, then start them with the new values")
 	}
 	if c.divergence > 0 {
-		line("the cluster is changing right now: plan again when roost members shows the same table everywhere")
+		line("the cluster is changing: plan again when roost members shows the same table everywhere")
 	}
 	return b.String() + "\n"
 }
@@ -220,7 +220,7 @@ func flows(moves []placement.Move) func(columns int) []term.Line {
 	shown := min(len(ways), maxFlows)
 	rest := ""
 	if others := len(ways) - shown; others > 0 {
-		rest = fmt.Sprintf("and %d smaller ones: --output json lists every move\n", others)
+		rest = fmt.Sprintf("and %d smaller moves; --output json lists every move\n", others)
 	}
 	return term.Page("FROM\tTO\tPARTITIONS", func(row func(...any)) {
 		for _, f := range ways[:shown] {

@@ -24,12 +24,12 @@ func (p *program) doctorCommand() *cobra.Command {
 	var e examination
 	return p.clientCommand(&cobra.Command{
 		Use:   "doctor [flags]",
-		Short: "Check a cluster through the eyes of one agent, or of all",
-		Long: `Check a cluster through the eyes of one agent: leases, clocks, tables, balance, weights,
-seeds, rejected messages, fences, and Redis if rooms are pinned. Each check is ok, warn or
-fail, with what it means and what to do. Nothing changes. It looks twice, --over apart, and
-warns of counters that grow in between. It exits with 0 if all is ok, 3 for warn, 4 for fail,
-and 1 if no agent answers.
+		Short: "Check a cluster as one agent sees it, or as all agents do",
+		Long: `Check a cluster as one agent sees it: leases, clocks, tables, balance, weights, seeds,
+rejected messages, fences, and Redis if rooms are pinned. Each check is ok, warn or fail, and
+says what that means and what to do. The command changes nothing. It looks twice, --over apart,
+and warns about counters that grew in between. The exit code is 0 if all checks are ok, 3 if
+one warns, 4 if one fails, and 1 if no agent answers.
 
 --all asks the agents of all members, and says which members do not see each other and which
 lack a scope. It also connects to the gossip ports of lost members, to tell paused, ended and
@@ -50,16 +50,16 @@ cut off ones apart.`,
 		return exitError(map[doctor.Verdict]int{doctor.Warn: exitWarned, doctor.Fail: exitBroken}[d.Status])
 	}, settings.Setting{
 		Name: "over", Arg: "DURATION", Default: "2s", Set: settings.Duration(&e.over), FlagOnly: true,
-		Usage: "look twice, this far apart",
+		Usage: "time between the two looks",
 	}, settings.Setting{
 		Name: "all", Arg: "bool", Set: settings.Bool(&e.all), FlagOnly: true,
-		Usage: "ask the agents of all members, too",
+		Usage: "also ask the agents of all members",
 	}, settings.Setting{
 		Name: "within", Arg: "DURATION", Set: settings.Duration(&e.within), FlagOnly: true,
-		Usage: "with --all: for at most this long (default 2m)",
+		Usage: "with --all, stop asking after this time (default 2m)",
 	}, settings.Setting{
 		Name: "expect", Arg: "N", Set: settings.Number(&e.expect, 1, lease.MaxNodes), FlagOnly: true,
-		Usage: "how many live members there should be: fewer is a failure",
+		Usage: "number of live members that there should be; fewer is a failure",
 	})
 }
 
@@ -74,7 +74,7 @@ type examination struct {
 func (e examination) diagnose(ctx context.Context, s *session.Session) (r report, err error) {
 	var members int
 	if !e.all && e.within > 0 {
-		return r, settings.UsageError("--within bounds --all: give both, or neither")
+		return r, settings.UsageError("--within limits --all: give both, or neither")
 	}
 	if !e.all {
 		r.Diagnosis, members, err = examine(ctx, s, e.over, nil)
@@ -119,14 +119,14 @@ func examine(ctx context.Context, s *session.Session, over time.Duration, knock 
 // absent returns the diagnosis of an agent that runs but is not a member.
 func absent(addr string, over time.Duration, p *clusterhttp.Problem) doctor.Diagnosis {
 	c := doctor.Check{
-		Name: "ready", Status: doctor.Fail, Finding: fmt.Sprintf("the agent at %s runs and has not joined: %s", addr, p.Message),
-		Means: "it has no view of the cluster yet, and owns nothing",
-		Do:    "it joins by itself: see whether the nodes of its --join run, and whether UDP and TCP get through to them, and from them to the address that it advertises (--advertise)",
+		Name: "ready", Status: doctor.Fail, Finding: fmt.Sprintf("the agent at %s runs, but has not joined: %s", addr, p.Message),
+		Means: "it does not know the cluster yet, and owns nothing",
+		Do:    "it keeps trying: check that the nodes in its --join run, that UDP and TCP from here reach them, and that UDP and TCP from them reach the address that this agent advertises (--advertise)",
 	}
 	if p.Code == clusterhttp.CodeClosed {
-		c.Finding = fmt.Sprintf("the agent at %s has ended: %s", addr, p.Message)
+		c.Finding = fmt.Sprintf("the agent at %s has stopped: %s", addr, p.Message)
 		c.Means = "its node owns nothing, and other nodes have taken over"
-		c.Do = "start it again; if its log says that the id is also used, two processes were started with one --id"
+		c.Do = "start it again; if its log says that another process uses its id, give each process its own --id"
 	}
 	return doctor.Diagnosis{Addr: addr, Status: doctor.Fail, OverMS: over.Milliseconds(), Checks: []doctor.Check{c}}
 }

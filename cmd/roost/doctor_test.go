@@ -25,7 +25,7 @@ func healthyStats() clusterhttp.Stats {
 	return fakeagent.Healthy()["GET /v1/stats"].(clusterhttp.Stats)
 }
 
-// TestDoctorCommand: exit codes and output, also of an agent without a view.
+// TestDoctorCommand tests exit codes and output, including an agent that has not joined.
 func TestDoctorCommand(t *testing.T) {
 	joining := clusterhttp.Problem{
 		Status:  http.StatusServiceUnavailable,
@@ -51,7 +51,7 @@ func TestDoctorCommand(t *testing.T) {
 		"warn":    {"stats", seedless, exitWarned, "warn", "13 ok, 1 warn, 0 fail, as node-a sees it"},
 		"fail":    {"stats", doubt, exitBroken, "fail", "13 ok, 0 warn, 1 fail, as node-a sees it"},
 		"joining": {"stats", joining, exitBroken, "fail", "has not joined: joining: no node"},
-		"ended":   {"stats", ended, exitBroken, "fail", "has ended: the agent has left"},
+		"ended":   {"stats", ended, exitBroken, "fail", "has stopped: the agent has left"},
 		"flaps":   {"history", flapping, exitWarned, "warn", "comes and goes: node-b, ended 3 times"},
 	} {
 		f := fakeagent.New(t)
@@ -72,7 +72,7 @@ func TestDoctorCommand(t *testing.T) {
 
 	f := fakeagent.New(t)
 	code, out, _ := roostIn(t, f.Env, "doctor", "--over", "1ms", "--expect", "4")
-	if code != exitBroken || !strings.Contains(out, "fail  expected  3 members, and not 4") {
+	if code != exitBroken || !strings.Contains(out, "fail  expected  3 members, not 4") {
 		t.Errorf("with too few members: %d\n%s", code, out)
 	}
 	f.Env["ROOST_ADDR"] = "http://me:secret@" + f.Env["ROOST_ADDR"]
@@ -85,11 +85,11 @@ func TestCheckLines(t *testing.T) {
 	c := doctor.Check{
 		Name:    "clocks",
 		Status:  doctor.Warn,
-		Finding: "far from the others: b",
+		Finding: "far from the other clocks: b",
 		Means:   "a node that is ahead is fenced",
 		Do:      "have NTP set the clock",
 	}
-	want := `warn  clocks    far from the others: b
+	want := `warn  clocks    far from the other clocks: b
                 means: a node that is ahead
                        is fenced
                 do:    have NTP set the
@@ -107,8 +107,8 @@ func TestCheckLines(t *testing.T) {
 	}
 }
 
-// TestFindingsShared: agents share a finding that differs only by durations and counts. What names other
-// nodes, or other settings, is a finding of its own.
+// TestFindingsShared: agents share a finding that differs only by durations and counts. Findings that name
+// different nodes or settings stay separate.
 func TestFindingsShared(t *testing.T) {
 	for _, c := range []struct {
 		one, two string
@@ -121,9 +121,9 @@ func TestFindingsShared(t *testing.T) {
 		{"partitions is 64 here and 1024 on n1", "partitions is 1024 here and 64 on n1", false},
 		{"lost: n3 expired 3s ago, n4 crashed 59s ago", "lost: n3 expired 4s ago, n4 crashed 1m0s ago", true},
 		{"about to expire at 6s: n3 4.1s, n4 5s", "about to expire at 6s: n3 4s, n4 5.5s", true},
-		{"far from the others: n3 by -9s", "far from the others: n3 by -8.9s", true},
+		{"far from the other clocks: n3 by -9s", "far from the other clocks: n3 by -8.9s", true},
 		{"expired: 1 more within 2s, 12 since start", "expired: 2 more within 2s, 9 since start", true},
-		{"behind during all of 2s: watch by 1 state", "behind during all of 2s: watch by 3 states", true},
+		{"behind for all of 2s: watch by 1 state", "behind for all of 2s: watch by 3 states", true},
 		{"about 2.1 billion messages: 70 by this node since", "about 2 billion messages: 71 by this node since", true},
 	} {
 		agents := []finding{{survey.Agent{ID: "n1"}, nil}, {survey.Agent{ID: "n2"}, nil}}
@@ -138,7 +138,7 @@ func TestFindingsShared(t *testing.T) {
 	}
 }
 
-// TestReportFits: 80 columns are enough for a report with --all, and no word of it is lost.
+// TestReportFits: a report with --all fits into 80 columns, and no word is lost.
 func TestReportFits(t *testing.T) {
 	var r report
 	if err := json.Unmarshal([]byte(allOfTown(t, "doctor")), &r); err != nil {
@@ -195,7 +195,8 @@ func TestDoctorNamesWhatDoesNotArrive(t *testing.T) {
 	}
 }
 
-// TestDoctorAllLosesAnAgent: one that fails between the looks has no view, and nothing is found of what it did not say.
+// TestDoctorAllLosesAnAgent: an agent that fails between the two looks has no view, and doctor reports no
+// findings about what the agent did not say.
 func TestDoctorAllLosesAnAgent(t *testing.T) {
 	t.Parallel()
 	f := town(t, 1)
@@ -243,8 +244,8 @@ func town(t *testing.T, others int) (agents []*fakeagent.Agent) {
 	return agents
 }
 
-// TestDoctorAllOfMany: more agents than are asked at a time take their looks one after the other, and none
-// lacks the time for it.
+// TestDoctorAllOfMany: if there are more agents than doctor asks at the same time, it asks the rest later,
+// and each agent has enough time.
 func TestDoctorAllOfMany(t *testing.T) {
 	t.Parallel()
 	f := town(t, 65)
@@ -257,7 +258,7 @@ func TestDoctorAllOfMany(t *testing.T) {
 	})
 }
 
-// TestDoctorAllWithin: what was not asked when the time ends is named, and not checked.
+// TestDoctorAllWithin: doctor names the agents that it had no time to ask, and does not check them.
 func TestDoctorAllWithin(t *testing.T) {
 	t.Parallel()
 	f := town(t, 70)
@@ -273,7 +274,7 @@ func TestDoctorAllWithin(t *testing.T) {
 		t.Errorf("exits with %d and not with %q\n%s%s", code, want, out, problem)
 	}
 	code, out, problem = roostIn(t, f[0].Env, "doctor", "--within", "1s")
-	if want := "--within bounds --all"; code != exitUsage || !strings.Contains(problem, want) {
+	if want := "--within limits --all"; code != exitUsage || !strings.Contains(problem, want) {
 		t.Errorf("without --all: exits with %d and not with %q\n%s%s", code, want, out, problem)
 	}
 }

@@ -23,13 +23,13 @@ func (p *program) drainCommand() *cobra.Command {
 	var deadline time.Duration
 	return p.clientCommand(&cobra.Command{
 		Use:   "drain [flags]",
-		Short: "Have a node give up what it owns",
-		Long: `Have the agent's node give up everything it owns. It stays a member and owns nothing until
-roost undrain. The command succeeds when every member agrees; if that takes longer than
---timeout, it fails and the node keeps draining.
+		Short: "Make a node give up what it owns",
+		Long: `Make the agent's node give up everything it owns. The node stays a member, but owns nothing
+until roost undrain. The command succeeds when every member agrees. If that takes longer than
+--timeout, the command fails and the node keeps draining.
 
-With --rooms, its rooms move to other nodes one by one, also after Ctrl-C, until roost undrain.
-Let the application serve a room until its clients have moved.`,
+With --rooms, the agent moves the node's rooms to other nodes one by one, even after Ctrl-C,
+until roost undrain. Your application must serve each room until its clients have moved.`,
 		Example: `  roost drain && systemctl stop media-server
   roost drain --rooms --rate 50 --deadline 10m && systemctl stop media-server
   roost drain --addr 10.0.0.7:8401 --token-file roost.token --insecure --timeout 1m`,
@@ -39,21 +39,21 @@ Let the application serve a room until its clients have moved.`,
 			return p.evacuate(ctx, s, rate, deadline)
 		}
 		if rate != 0 || deadline != 0 {
-			return settings.UsageError("--rate and --deadline are about rooms: give --rooms, too")
+			return settings.UsageError("--rate and --deadline need --rooms")
 		}
 		return drainOrNot(ctx, s, "draining: it owns nothing, and every member has agreed"+afterDrain, s.Drain)
 	},
 		settings.Setting{
 			Name: "rooms", Arg: "bool", FlagOnly: true, Set: settings.Bool(&away),
-			Usage: "move the rooms of the node to others, too, and wait until none is left",
+			Usage: "also move the node's rooms to other nodes, and wait until no room is left",
 		},
 		settings.Setting{
 			Name: "rate", Arg: "N", FlagOnly: true, Set: settings.Number(&rate, 1, 100_000),
-			Usage: "how many rooms move in a second (default 10)",
+			Usage: "number of rooms to move per second (default 10)",
 		},
 		settings.Setting{
 			Name: "deadline", Arg: "DURATION", FlagOnly: true, Set: settings.Duration(&deadline),
-			Usage: "rooms move faster than --rate if they have to, and the command fails if any is left then",
+			Usage: "move faster than --rate if necessary to finish in this time, and fail if a room is left then",
 		},
 	)
 }
@@ -77,7 +77,7 @@ func (p *program) evacuate(ctx context.Context, s *session.Session, rate int, de
 		if s.JSON {
 			err = s.PrintJSON(at)
 		}
-		return cmp.Or(err, fmt.Errorf("%s is draining, and not empty: %s", c.Self, at.Error))
+		return cmp.Or(err, fmt.Errorf("%s is draining, but not empty: %s", c.Self, at.Error))
 	}
 	if !c.Converged { // the value from before the moves
 		asked, cancel := s.Bound(ctx)
@@ -110,7 +110,7 @@ func (p *program) watchEvacuation(ctx context.Context, s *session.Session) (*aff
 			return nil, err
 		case err != nil: // the rooms keep moving
 		case at == nil:
-			return nil, errors.New("the agent has restarted, and knows of no evacuation")
+			return nil, errors.New("the agent has restarted and no longer moves rooms: repeat the command")
 		case at.Over:
 			return at, nil
 		default:
@@ -147,7 +147,7 @@ func (p *program) sayIfSilent(terminal term.Terminal, stats clusterhttp.Stats, b
 func roomsOf(e affinity.Evacuation) string {
 	text := fmt.Sprintf("%d rooms are left, %d have moved, %d have ended", e.Left, e.Moved, e.Ended)
 	if e.Failed > 0 {
-		text += fmt.Sprintf("; %d failed and are tried again: %s", e.Failed, term.Printable(e.Why))
+		text += fmt.Sprintf("; %d failed and will be retried: %s", e.Failed, term.Printable(e.Why))
 	}
 	return text
 }
@@ -155,8 +155,8 @@ func roomsOf(e affinity.Evacuation) string {
 func (p *program) undrainCommand() *cobra.Command {
 	return p.clientCommand(&cobra.Command{
 		Use:   "undrain [flags]",
-		Short: "Have a drained node own keys again",
-		Long: `Have the agent's node own keys again, after roost drain or
+		Short: "Let a drained node own keys again",
+		Long: `Let the agent's node own keys again after roost drain or
 roost agent --start-draining.`,
 		Example: "  roost undrain",
 		Args:    noNode,
@@ -170,7 +170,7 @@ func noNode(_ *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return nil
 	}
-	return fmt.Errorf("%q: this command changes the agent's own node: name the agent by --addr", args[0])
+	return fmt.Errorf("%q: this command changes the agent's own node: name the agent with --addr", args[0])
 }
 
 func drainOrNot(ctx context.Context, s *session.Session, done string, call func(context.Context) (clusterhttp.Changed, error)) error {
@@ -192,7 +192,7 @@ func agreed(s *session.Session, answer any, converged bool, started, done string
 		err = s.Say("%s", done)
 	}
 	if err == nil && !converged {
-		err = fmt.Errorf("%s, but not every member has agreed within %v; it stays that way: see roost members", started, s.Timeout)
+		err = fmt.Errorf("%s, but not every member has agreed within %v; the change keeps spreading: see roost members", started, s.Timeout)
 	}
 	return err
 }
@@ -200,9 +200,9 @@ func agreed(s *session.Session, answer any, converged bool, started, done string
 func (p *program) leaveCommand() *cobra.Command {
 	return p.clientCommand(&cobra.Command{
 		Use:   "leave [flags]",
-		Short: "Have a node leave the cluster",
-		Long: `Have the agent's node give up what it owns, leave the cluster and end. The command
-does not wait for that; it takes seconds.`,
+		Short: "Make a node leave the cluster",
+		Long: `Make the agent's node give up what it owns and leave the cluster. Then the agent exits.
+This takes seconds, and the command does not wait for it.`,
 		Example: "  roost leave --addr 127.0.0.1:8402",
 		Args:    noNode,
 	}, call(func(ctx context.Context, s *session.Session, _ []string) (clusterhttp.Changed, error) {
@@ -214,9 +214,9 @@ func (p *program) weightCommand() *cobra.Command {
 	return p.clientCommand(&cobra.Command{
 		Use:   "weight N [flags]",
 		Short: "Change a node's share",
-		Long: `Change the share of the agent's node relative to others: a node of weight 200 owns
-twice as much as one of 100, a node of weight 0 owns nothing. Only partitions to or
-from this node move. A restart resets the weight: see --weight of roost agent.`,
+		Long: `Change the share of the agent's node relative to other nodes. A node with weight 200 owns
+twice as much as a node with weight 100, and a node with weight 0 owns nothing. Partitions
+move only to or from this node. A restart resets the weight to --weight of roost agent.`,
 		Example: "  roost weight 200",
 		Args:    takes("N"),
 	}, call(func(ctx context.Context, s *session.Session, args []string) (clusterhttp.Changed, error) {

@@ -25,7 +25,8 @@ type faulty struct {
 	at      *agenttest.Observer
 }
 
-// namedFault is one problem of node b, or of what the nodes share, and what is seen of it.
+// namedFault is a problem of node b, or of something that the nodes share, together with what users see of
+// it.
 type namedFault struct {
 	name   string
 	args   []string        // of all agents, besides the usual
@@ -37,7 +38,7 @@ type namedFault struct {
 	want   agenttest.Views // at c
 }
 
-// finds returns the views in which doctor and the page have these findings, all nodes are active, and nothing
+// finds returns views in which doctor and the page have these findings, all nodes are active, and nothing
 // else happens.
 func finds(findings ...string) agenttest.Views {
 	return agenttest.Views{Doctor: findings, Page: findings, Members: []string{"a active", "b active", "c active"}}
@@ -95,20 +96,20 @@ func TestFaultsAreNamed(t *testing.T) {
 		{
 			name: "wrong advertise", all: true, begin: (*faulty).advertiseNothing, // it left, and does not become a member again
 			want: agenttest.Views{
-				Page: []string{"warn members: heard over TCP alone: b at 127.0.0.1:"},
+				Page: []string{"warn members: heard only over TCP: b at 127.0.0.1:"},
 				Doctor: []string{
-					"warn members: heard over TCP alone: b at 127.0.0.1:",
-					"warn views: runs, and takes no part: b (joining: members answer over TCP, but UDP does not get through both ways: is UDP blocked, or can others not reach this node at its advertised address 127.0.0.1:",
+					"warn members: heard only over TCP: b at 127.0.0.1:",
+					"warn views: running, but not members: b (joining: members answer over TCP, but UDP does not get through both ways: is UDP blocked, or can others not reach this node at its advertised address 127.0.0.1:",
 				},
-				Members: []string{"a active", "c active", "b is heard over TCP alone: ", "b left "},
+				Members: []string{"a active", "c active", "b is reachable only over TCP: ", "b left "},
 				History: []string{"draining b", "lost b left"}, Log: []string{"ownership changed", "member left b left"},
 			},
 		},
 		{
 			name: "clock off", begin: (*faulty).startAhead, // d never becomes a member
 			want: agenttest.Views{
-				Doctor:  []string{"fail clocks: more than 5s ahead of the others: d by "},
-				Page:    []string{"fail clocks: more than 5s ahead of the others: d by "},
+				Doctor:  []string{"fail clocks: more than 5s ahead of other clocks: d by "},
+				Page:    []string{"fail clocks: more than 5s ahead of other clocks: d by "},
 				Members: append(finds().Members, "d is rejected: its clock is "),
 				Log:     []string{"rejected heartbeats: sender's clock too far ahead d by "},
 			},
@@ -188,12 +189,13 @@ func (f *faulty) advertiseNothing() {
 	f.b.Process = b.Process
 }
 
-// waitForUneven waits for the line that says so: it comes before or after others, once.
+// waitForUneven waits for the log line about an uneven spread. It is logged once, before or after other
+// lines.
 func (f *faulty) waitForUneven() {
 	f.t.Helper()
 	f.c.Logs(`"partitions are spread unevenly"`, "raise Partitions from 2")
 	_, out, _ := roost(f.t, "doctor", "--addr", f.c.Base, "--over", "1ms")
-	if !strings.Contains(out, "stop all agents, and start all with that --partitions") {
+	if !strings.Contains(out, "stop all agents, then start them with the new --partitions") {
 		f.t.Errorf("no fix in\n%s", out)
 	}
 	f.at = agenttest.Observe(f.t, f.c.Client, f.c.Log)

@@ -83,9 +83,9 @@ func allFloods() []flood {
 	}
 }
 
-// TestFloods: unauthenticated peers at the gossip port take neither memory nor readiness from a keyed agent, and
-// keep no newcomer out that knows this agent alone. Long, it prints the table
-// of docs/dev/design/gossip-security.md.
+// TestFloods: unauthenticated peers at the gossip port cannot exhaust the memory of an agent with a key, or
+// make it unready, or keep out a newcomer that knows only this agent. Long, it prints the table of
+// docs/dev/design/gossip-security.md.
 func TestFloods(t *testing.T) {
 	for _, f := range allFloods() {
 		siege{name: f.name, plain: f.plain, short: f.short, begin: f.begin}.test(t)
@@ -104,12 +104,12 @@ type siege struct {
 	// begin returns when the attack is under way; ctx ends it.
 	begin func(ctx context.Context, t *testing.T, s *scene)
 
-	// believed means that the agents take the messages for true: members may lose leases and readiness. They
+	// believed means that the agents accept the messages, so members may lose leases and readiness. They
 	// agree afterwards.
 	believed bool
 }
 
-// scene is what an attack is aimed at.
+// scene is the target of an attack.
 type scene struct {
 	a, b  *proc
 	c     atomic.Pointer[proc] // once it runs
@@ -292,7 +292,7 @@ func pause(ctx context.Context, d time.Duration) {
 	}
 }
 
-// readiness counts how often an agent was asked whether it is ready, and was.
+// readiness counts how often an agent was asked whether it is ready, and how often it was.
 type readiness struct{ asked, ok atomic.Int64 }
 
 func watchReady(ctx context.Context, wait *sync.WaitGroup, addr string) *readiness {

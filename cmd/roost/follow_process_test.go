@@ -177,8 +177,8 @@ func (x *sightings) late(began time.Time) (late []time.Duration, tables int) {
 	return late, len(late) / len(clients)
 }
 
-// machineFor returns what part of the machine's processors was idle, or taken by this test and by agents that
-// live, since it was called. Where there is no /proc, that is all.
+// machineFor returns the share of the machine's CPU time since the call that was idle, or used by this test
+// and by live agents. Without /proc, it returns all of it.
 func machineFor(agents []*proc) (left func() float64) {
 	ticks := func(path, after string, from, to int) (sum float64) {
 		text, _ := os.ReadFile(path)
@@ -207,12 +207,13 @@ func machineFor(agents []*proc) (left func() float64) {
 	}
 }
 
-// stretched is a bar that holds on a machine that does nothing else. On one that others use it grows, up to fourfold.
+// stretched is a limit that applies if the machine does nothing else. On a machine that others use, the limit
+// grows up to fourfold.
 func stretched(bar time.Duration, left float64) time.Duration {
 	return time.Duration(float64(bar) / max(0.25, left))
 }
 
-// memoryOf returns the mean of the most memory that agents ever had, in bytes.
+// memoryOf returns the mean of the agents' peak memory, in bytes.
 func memoryOf(t *testing.T, agents []*proc) (mean int64) {
 	t.Helper()
 	for _, a := range agents {
@@ -356,7 +357,7 @@ func TestProxy(t *testing.T) {
 	}
 }
 
-// What roost proxy cannot do, it says at once.
+// roost proxy rejects impossible settings at once.
 func TestProxyUsage(t *testing.T) {
 	token := secretFile(t, "0123456789abcdef0123456789abcdef")
 	for want, args := range map[string][]string{

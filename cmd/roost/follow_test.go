@@ -61,8 +61,8 @@ func (b *background) shows(what fmt.Stringer, text string) {
 	})
 }
 
-// TestWatchAppends: without a terminal, only changes are printed; ages and loads are none.
-// An agent that is away is mentioned once.
+// TestWatchAppends: without a terminal, the command prints only changes, which do not include ages and loads.
+// It mentions an absent agent once.
 func TestWatchAppends(t *testing.T) {
 	t.Parallel()
 	f := fakeagent.New(t)
@@ -150,7 +150,7 @@ func TestWatchComesBack(t *testing.T) {
 	b.shows(b.out, "v99")
 	b.ends()
 	address := strings.Replace(f.Env["ROOST_ADDR"], "me:secret", "…", 1)
-	want := "roost: the agent at " + address + " has ended, or cannot be reached; retrying\n" +
+	want := "roost: the agent at " + address + " has stopped or is unreachable; retrying\n" +
 		"roost: the agent at " + address + " answers again: the state at this time follows\n"
 	if got := b.problem.String(); got != want {
 		t.Errorf("got %q\nwant %q", got, want)

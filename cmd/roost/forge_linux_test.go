@@ -19,7 +19,7 @@ import (
 	"github.com/roost-cluster/roost/lease"
 )
 
-// key seals messages as memberlist does; nil seals nothing.
+// key encrypts messages like memberlist; nil does not encrypt.
 type key []byte
 
 // newKey makes a key, and a file of it.
@@ -126,7 +126,7 @@ func (f forger) asB() *lease.Message {
 	return &lease.Message{Settings: f.settings, From: f.of["b"].Handle(), Stamp: lease.Stamp(now.UnixMilli()), SentAt: now}
 }
 
-// kinds are what a forger says in the name of b, by their names: the i-th message of each.
+// kinds contains, by name, the messages that a forger sends as b. Each function returns its i-th message.
 func (f forger) kinds() map[string]func(i int) *lease.Message {
 	subject := func(i int) *lease.Record { return f.of[[]lease.NodeID{"a", "b"}[i%2]] }
 	heartbeat := func(r *lease.Record, at lease.Stamp, state lease.State) lease.Heartbeat {
@@ -243,7 +243,7 @@ func forge(k func(s *scene) key, kinds ...string) func(context.Context, *testing
 	}
 }
 
-// invent begins to say in the name of member b, every second, that invented nodes run.
+// invent starts to send messages as member b, every second, which claim that invented nodes run.
 func invent(nodes int) func(context.Context, *testing.T, *scene) {
 	return func(ctx context.Context, t *testing.T, s *scene) {
 		t.Helper()
@@ -269,8 +269,9 @@ func invent(nodes int) func(context.Context, *testing.T, *scene) {
 	}
 }
 
-// TestForgeries: packets that the key has not sealed change nothing, at any rate. A holder of the key, or
-// of none where there is none, speaks for all members; but memory is bounded, and no agent ends.
+// TestForgeries: packets that were not encrypted with the key change nothing, however many arrive. Anyone
+// with the key can impersonate all members, and so can anyone if there is no key. But memory stays bounded,
+// and no agent stops.
 func TestForgeries(t *testing.T) {
 	garbage := func(rate int) func(context.Context, *testing.T, *scene) {
 		return func(ctx context.Context, t *testing.T, s *scene) {
@@ -307,8 +308,8 @@ func TestForgeries(t *testing.T) {
 	}
 }
 
-// TestForgedProcess: a holder of the key can end an agent, by saying that a later process runs under its id.
-// There is no rule against it, so docs/security.md says so.
+// TestForgedProcess: anyone with the key can stop an agent by claiming that a later process runs with its id.
+// roost cannot prevent this, so docs/security.md says so.
 func TestForgedProcess(t *testing.T) {
 	t.Parallel()
 	k, file := newKey(t)
@@ -320,7 +321,7 @@ func TestForgedProcess(t *testing.T) {
 	s := scene{a: a, b: b}
 	ctx, end := context.WithCancel(t.Context())
 	s.spray(ctx, t, 50, func(i int) []byte { return f.packet(f.kinds()["processes"](i)) })
-	a.Exits(exitFailed, `two processes use the node id "a": this one at `+a.Gossip)
+	a.Exits(exitFailed, `two processes use the node id "a": this process at `+a.Gossip)
 	end()
 	s.wait.Wait()
 	agree(t, b)

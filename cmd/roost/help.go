@@ -8,12 +8,12 @@ import (
 	"github.com/spf13/cobra"
 )
 
-const rootLong = `roost gives a fleet of nodes one answer to who owns which key, without a central
-store.
+const rootLong = `roost tells every node of a fleet which node owns a key. All nodes give the same
+answer, without a central store.
 
 Each node runs an agent, inside your program (package cluster) or next to it
-(roost agent). The agents gossip; each knows the live nodes and computes the same
-table of owners.`
+(roost agent). The agents gossip, so each agent knows the live nodes and computes
+the same table of owners.`
 
 const rootExample = `  roost demo                                   watch a cluster grow, crash and drain
   roost agent --id a --bind 127.0.0.1:7946     run the first node
@@ -26,9 +26,9 @@ const completionExample = `  roost completion bash > /etc/bash_completion.d/roos
   roost completion fish > ~/.config/fish/completions/roost.fish`
 
 const rootNotes = `
-Each flag has an environment variable, ROOST_ and its name in capitals:
---http-token-file is ROOST_HTTP_TOKEN_FILE. A flag overrides its variable.
-roost plan and roost sim read flags only.
+Environment variables set the same values as flags: ROOST_HTTP_TOKEN_FILE is
+--http-token-file. A flag overrides its variable. Only flags set values for a
+single call, such as --for of roost cordon and all flags of roost plan and roost sim.
 
 Exit codes:
 `
@@ -43,10 +43,10 @@ func addHelp(root *cobra.Command) {
 	root.InitDefaultHelpCmd()
 	root.InitDefaultCompletionCmd()
 	if completion, _, err := root.Find([]string{"completion"}); err == nil {
-		completion.Short, completion.Example = "Make completion for bash, zsh, fish or PowerShell", completionExample
+		completion.Short, completion.Example = "Print a completion script for bash, zsh, fish or PowerShell", completionExample
 		// Without this, a missing or mistyped shell name would write the help into the file for the script.
 		completion.Args, completion.RunE = cobra.ArbitraryArgs, func(*cobra.Command, []string) error {
-			return settings.UsageError("for which shell? one of bash, zsh, fish, powershell")
+			return settings.UsageError("the shell is missing: bash, zsh, fish or powershell")
 		}
 	}
 	if help, _, err := root.Find([]string{"help"}); err == nil {

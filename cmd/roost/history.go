@@ -18,13 +18,13 @@ import (
 func (p *program) historyCommand() *cobra.Command {
 	return p.clientCommand(&cobra.Command{
 		Use:   "history [flags]",
-		Short: "List what an agent saw happen",
-		Long: `List what the agent saw since it was started, the latest last. The last 200 events of members
-and partitions are members that joined or were lost and why, drains, cordons, weights, when its
-own node was fenced or isolated, and how many partitions each change moved. The last 200 events
-of rooms and the store are rooms that moved and why, when the store was away or lost data, pins
-that were restored, and conflicts. Agents on two sides of a cut network saw different events, so
-ask both. Times are in the time zone of this terminal.`,
+		Short: "List the events that an agent has seen",
+		Long: `List what the agent has seen since it started, the latest last: the last 200 events of members
+and partitions, and the last 200 of rooms and the store. The first are members that joined,
+members that were lost and why, drains, cordons, weights, when its own node was fenced or
+isolated, and how many partitions each change moved. The others are rooms that moved and why,
+when the store was away or lost data, restored pins, and conflicts. Agents on the two sides of
+a split see different events, so ask both. Times are in this terminal's time zone.`,
 		Example: `  roost history
   roost history --addr 127.0.0.1:8402 | tail
   roost history --output json | jq -c '.events[] | select(.kind == "rooms-moved")'`,
@@ -78,7 +78,7 @@ func detailOf(e clusterhttp.Event) string {
 	case e.Kind == cluster.EventReturned && e.OldAddr != "":
 		return fmt.Sprintf("a second process with this id, at %s; the one at %s stops", term.Printable(e.Addr), term.Printable(e.OldAddr))
 	case e.Kind == cluster.EventReturned && e.Reason != "":
-		return "another incarnation; the one before: " + term.Printable(e.Reason)
+		return "new incarnation; the previous one: " + term.Printable(e.Reason)
 	case e.Kind == affinity.EventStoreBack:
 		return "after " + e.Lasted.Round(100*time.Millisecond).String()
 	}

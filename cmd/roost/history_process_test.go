@@ -32,8 +32,8 @@ func eventsOf(t *testing.T, p *proc) (lines []string) {
 	return lines
 }
 
-// TestHistoryCommand: an agent that is killed, one that drains and one that leaves: another agent
-// names each with its reason, in order, and nothing else.
+// TestHistoryCommand: one agent is killed, one drains, and one leaves. Another agent lists each of them with
+// its reason, in order, and nothing else.
 func TestHistoryCommand(t *testing.T) {
 	t.Parallel()
 	a, b, c := trio(t, append(calm(), slow()...)...)

@@ -38,7 +38,7 @@ func TestHostileHTTP(t *testing.T) {
 			dribble(t, conn, "GET /v1/members HTTP/1.1\r\nHost: localhost\r\nName: "+strings.Repeat("x", i))
 		})
 	}
-	for range 2000 { // short headers take most: a third of a megabyte each
+	for range 2000 { // short headers need the most memory: a third of a megabyte each
 		crowd.add(t, a.Base, func(conn net.Conn) { dribble(t, conn, "GET /v1/members HTTP/1.1\r\nHost: localhost\r\n"+manyFields) })
 	}
 	for range 4200 {
@@ -55,7 +55,7 @@ func TestHostileHTTP(t *testing.T) {
 		})
 	}
 	crowd.here.Wait()
-	// Amid thousands, a friend may be cut off as one of them; afterwards it is not.
+	// Among thousands of attackers, a legitimate client may also be cut off, but not afterwards.
 	eventually(t, func() error {
 		_, err := a.Members(t.Context())
 		return err
@@ -107,7 +107,7 @@ var manyFields = func() string {
 	return fields.String()
 }()
 
-// crowd are many unauthenticated peers at a time.
+// crowd is a large number of unauthenticated peers that connect at the same time.
 type crowd struct {
 	here sync.WaitGroup // until all have connected
 	gone sync.WaitGroup
@@ -136,8 +136,8 @@ func (c *crowd) keep(conn net.Conn) {
 	<-c.over
 }
 
-// dribble sends the beginning of a request and then byte after byte, until the agent
-// hangs up.
+// dribble sends the beginning of a request, and then one byte at a time until the agent closes the
+// connection.
 func dribble(t *testing.T, conn net.Conn, begin string) {
 	go func() {
 		_, err := io.WriteString(conn, begin)
@@ -160,7 +160,7 @@ func (c *crowd) flood(conn net.Conn) {
 	<-c.over
 }
 
-// intrude asks for a change with a part of the token.
+// intrude requests a change with only a part of the token.
 func intrude(t *testing.T, addr, part string) {
 	c := clusterhttp.Client{Base: addr, Token: part, HTTP: &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}}
 	_, err := c.Drain(t.Context())

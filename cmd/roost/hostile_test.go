@@ -37,7 +37,7 @@ func junk(rng *rand.Rand, turn, n int) []byte {
 	return b
 }
 
-// memory returns the most bytes that the process ever had in memory.
+// memory returns the peak memory of the process in bytes.
 func memory(t *testing.T, p *proc) int64 {
 	t.Helper()
 	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.PID()))

@@ -28,16 +28,16 @@ func (p *program) keygenCommand() *cobra.Command {
 	var out string
 	return p.withSettings(&cobra.Command{
 		Use:   "keygen [--out FILE]",
-		Short: "Make a key that encrypts gossip",
-		Long: `Make a key of 32 random bytes, in base64, for --key-file of all nodes: nodes without it can
-neither join the cluster nor read its messages. A key file may have several lines. The first
-key encrypts and all of them decrypt, so a cluster can change its key without a gap: roost keys
-takes the steps for all nodes.`,
-		Example: `  roost keygen --out roost.key        readable by you alone; never overwrites a file
+		Short: "Generate a key that encrypts gossip",
+		Long: `Generate a key of 32 random bytes, in base64, for --key-file of all nodes. Nodes without it can
+neither join the cluster nor read its messages. A key file may have several lines: the first
+key encrypts, and all keys decrypt. So a cluster can change its key without an interruption, and
+roost keys takes each step on all nodes.`,
+		Example: `  roost keygen --out roost.key        only you can read the file; never overwrites a file
   roost keygen > roost.key`,
 		Args: takes(),
 	}, []settings.Setting{
-		{Name: "out", Arg: "FILE", Set: settings.Nonempty(&out), Usage: "create FILE with it, readable by you alone"},
+		{Name: "out", Arg: "FILE", Set: settings.Nonempty(&out), Usage: "write the key to a new FILE that only you can read"},
 	}, func(context.Context) error {
 		key := make([]byte, keyBytes)
 		_, _ = rand.Read(key) // never returns an error
@@ -55,7 +55,7 @@ takes the steps for all nodes.`,
 func writeNew(path, content string) error {
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600) //nolint:gosec // the user names the file
 	if errors.Is(err, os.ErrExist) {
-		return fmt.Errorf("%s exists; a key is never overwritten", path)
+		return fmt.Errorf("%s exists, and keygen never overwrites a file", path)
 	}
 	if err != nil {
 		return err
@@ -74,11 +74,11 @@ func (p *program) keysCommand() *cobra.Command {
 		Use:   "keys [flags]",
 		Short: "Show which member has which gossip keys, or change them",
 		Long: `Show which gossip keys each live member uses, as fingerprints, and what to do next while the
-cluster changes its key. --install, --use and --remove take one step on all nodes at a time,
-without a restart. The key called plain stands for no encryption, so a cluster without a key
-gets its first one in the same steps. Until --remove plain, any host that reaches a gossip port
-can join. Each agent writes its --key-file; if it cannot, the table
-says so, and a restart undoes the step.`,
+cluster changes its key. --install, --use and --remove each take one step on all nodes, without
+a restart. The name plain means no encryption, so you can give a cluster its first key with the
+same steps. Until --remove plain, any host that reaches a gossip port can join. Each agent
+writes the change to its --key-file. If it cannot, the table says so, and a restart undoes
+the step.`,
 		Example: `  roost keys
   roost keys --watch
   roost keys --addr 127.0.0.1:8402 --output json`,
@@ -144,10 +144,10 @@ func adviceOnKeys(all []keysOf) (lines []string) {
 		}
 	}
 	if len(states) == 0 {
-		return []string{"No member states a gossip key: the cluster has none, or is of a release that does not state keys."}
+		return []string{"No member reports a gossip key: the cluster has none, or its release does not report keys."}
 	}
 	if len(silent) > 0 {
-		lines = append(lines, fmt.Sprintf("No key is stated by %s.", fewOf(silent)))
+		lines = append(lines, fmt.Sprintf("No key is reported by %s.", fewOf(silent)))
 	}
 	for _, key := range slices.Sorted(maps.Keys(has)) {
 		lacks := slices.DeleteFunc(slices.Clone(states), func(id lease.NodeID) bool { return slices.Contains(has[key], id) })
@@ -158,7 +158,7 @@ func adviceOnKeys(all []keysOf) (lines []string) {
 		}
 	}
 	if len(sends) > 1 {
-		lines = append(lines, "Make the new key the first line on all nodes before you remove the former one.")
+		lines = append(lines, "Make the new key the first line on all nodes before you remove the old key.")
 	}
 	return lines
 }
@@ -167,9 +167,9 @@ func adviceOnKeys(all []keysOf) (lines []string) {
 // that accept it.
 func adviceOnPlain(send, have []lease.NodeID) string {
 	if len(send) > 0 {
-		return fmt.Sprintf("Plain text is sent by %s: any host that reaches a gossip port can join, and read.", fewOf(send))
+		return fmt.Sprintf("Plain text is sent by %s: any host that reaches a gossip port can join and read gossip.", fewOf(send))
 	}
-	return fmt.Sprintf("Plain text is sent by none, and accepted by %s: once all encrypt, remove it there. Until then any host can join.",
+	return fmt.Sprintf("Plain text is still accepted by %s, but no member sends it: remove plain there. Until then, any host can join.",
 		fewOf(have))
 }
 
@@ -178,15 +178,15 @@ func adviceOnPlain(send, have []lease.NodeID) string {
 func adviceOnKey(send, have, lack []lease.NodeID) string {
 	switch {
 	case len(lack) > 0 && len(send) > 0:
-		return fmt.Sprintf("is not accepted by %s, but used to send by %s: add it there now.", fewOf(lack), fewOf(send))
+		return fmt.Sprintf("is used by %s to send, but not accepted by %s: add it there now.", fewOf(send), fewOf(lack))
 	case len(lack) > 0:
-		return fmt.Sprintf("is accepted by %s, but not by %s: add it there if it is the new key, or else remove it.", fewOf(have), fewOf(lack))
+		return fmt.Sprintf("is accepted by %s, but not by %s: if it is the new key, add it there; otherwise remove it everywhere.", fewOf(have), fewOf(lack))
 	case len(send) == 0:
-		return "is accepted by all, and used by none: make it the first line if it is the new key, or else remove it."
+		return "is accepted by all members, but not used to send: if it is the new key, make it the first line; otherwise remove it."
 	case len(send) < len(have):
-		return fmt.Sprintf("is accepted by all, and used to send by %s.", fewOf(send))
+		return fmt.Sprintf("is accepted by all members, and used by %s to send.", fewOf(send))
 	}
-	return "is what all members send with."
+	return "is the key that all members send with."
 }
 
 // fewOf lists up to five nodes.

@@ -115,7 +115,7 @@ func TestKeysOverNetwork(t *testing.T) {
 	changeKeys(t, former, printOf(t, former))
 }
 
-// TestFirstKey: a cluster without a key gets one in the same three steps.
+// TestFirstKey: a cluster without a key gets its first key in the same three steps.
 func TestFirstKey(t *testing.T) {
 	t.Parallel()
 	changeKeys(t, cluster.PlainText+"\n", cluster.PlainText)
@@ -193,7 +193,7 @@ func changeKeys(t *testing.T, former, one string) {
 			}
 			return nil
 		})
-		if code != exitFailed || !strings.Contains(out, "Not done at silent: ") || !strings.Contains(out, "states no HTTP API") {
+		if code != exitFailed || !strings.Contains(out, "The step failed at silent: ") || !strings.Contains(out, "reports no HTTP address") {
 			t.Errorf("%v: %d %s", step.args, code, out)
 		}
 		replaceFile(t, filepath.Join(dir, "silent"), step.file)
@@ -241,7 +241,7 @@ func changeKeys(t *testing.T, former, one string) {
 	sees(3)
 	eventually(t, func() error {
 		code, out := keys("--remove", one)
-		if code != exitFailed || !strings.Contains(out, "silent ended without leaving") || !strings.Contains(out, "--despite-lost") {
+		if code != exitFailed || !strings.Contains(out, "silent stopped without leaving") || !strings.Contains(out, "--despite-lost") {
 			return fmt.Errorf("with a lost member: %d %s", code, out)
 		}
 		return nil
@@ -252,8 +252,8 @@ func changeKeys(t *testing.T, former, one string) {
 	}
 }
 
-// A key goes to no agent where the network could read it, and to none that has not shown whom it obeys. Steps
-// that make no sense are refused.
+// The command does not send a key to an agent if someone on the network could read it, or if the agent does
+// not require a token. It refuses steps that make no sense.
 func TestKeysNotSent(t *testing.T) {
 	t.Parallel()
 	token, key := secretFile(t, "token\n"), secretFile(t, succeeds(t, "keygen"))
@@ -262,12 +262,12 @@ func TestKeysNotSent(t *testing.T) {
 		code int
 		want string
 	}{
-		{[]string{"--install", key, "--addr", "192.0.2.1:1"}, exitUsage, "was not sent the key, which the network could read"},
+		{[]string{"--install", key, "--addr", "192.0.2.1:1"}, exitUsage, "the key was not sent to the agent at 192.0.2.1:1, which the network could read"},
 		{[]string{"--install", key, "--addr", "192.0.2.1:1", "--token-file", token}, exitUsage, "the network could read the token"},
 		{[]string{"--install", key, "--use", "0123abcd"}, exitUsage, "one at a time"},
 		{[]string{"--use", "0123ABCD"}, exitUsage, "want the fingerprint of a key, 8 hexadecimal digits"},
 		{[]string{"--remove", ""}, exitUsage, "want the fingerprint"},
-		{[]string{"--install", token}, exitUsage, "does not hold a key in base64"},
+		{[]string{"--install", token}, exitUsage, "does not contain a key in base64"},
 		{[]string{"--install", ""}, exitUsage, "the value is empty"},
 		{[]string{"--install", secretFile(t, succeeds(t, "keygen")+succeeds(t, "keygen"))}, exitUsage, "the file has 2 keys"},
 	} {
@@ -330,42 +330,42 @@ func showsKeys(t *testing.T, of *proc, file string) error {
 	return nil
 }
 
-// What roost keys says at each step of a change of the key, and of steps that were left out.
+// This tests the advice of roost keys at each step of a key change, and if steps were skipped.
 func TestAdviceOnKeys(t *testing.T) {
 	node := func(id lease.NodeID, sends string, accepts ...string) keysOf { return keysOf{id, sends, accepts} }
-	const first = "Make the new key the first line on all nodes before you remove the former one."
+	const first = "Make the new key the first line on all nodes before you remove the old key."
 	for name, c := range map[string]struct {
 		all  []keysOf
 		want []string
 	}{
 		"no key": {
 			[]keysOf{node("a", ""), node("b", "")},
-			[]string{"No member states a gossip key: the cluster has none, or is of a release that does not state keys."},
+			[]string{"No member reports a gossip key: the cluster has none, or its release does not report keys."},
 		},
-		"one key": {[]keysOf{node("a", "1"), node("b", "1")}, []string{"1 is what all members send with."}},
+		"one key": {[]keysOf{node("a", "1"), node("b", "1")}, []string{"1 is the key that all members send with."}},
 		"one has the next": {[]keysOf{node("a", "1", "2"), node("b", "1")}, []string{
-			"1 is what all members send with.", "2 is accepted by a, but not by b: add it there if it is the new key, or else remove it.",
+			"1 is the key that all members send with.", "2 is accepted by a, but not by b: if it is the new key, add it there; otherwise remove it everywhere.",
 		}},
 		"all have the next": {[]keysOf{node("a", "1", "2"), node("b", "1", "2")}, []string{
-			"1 is what all members send with.",
-			"2 is accepted by all, and used by none: make it the first line if it is the new key, or else remove it.",
+			"1 is the key that all members send with.",
+			"2 is accepted by all members, but not used to send: if it is the new key, make it the first line; otherwise remove it.",
 		}},
 		"one sends with the next": {[]keysOf{node("a", "2", "1"), node("b", "1", "2")}, []string{
-			"1 is accepted by all, and used to send by b.", "2 is accepted by all, and used to send by a.", first,
+			"1 is accepted by all members, and used by b to send.", "2 is accepted by all members, and used by a to send.", first,
 		}},
 		"one has removed the former": {[]keysOf{node("a", "2"), node("b", "2", "1")}, []string{
-			"1 is accepted by b, but not by a: add it there if it is the new key, or else remove it.", "2 is what all members send with.",
+			"1 is accepted by b, but not by a: if it is the new key, add it there; otherwise remove it everywhere.", "2 is the key that all members send with.",
 		}},
 		"too early": {[]keysOf{node("a", "2", "1"), node("b", "1"), node("c", "")}, []string{
-			"No key is stated by c.", "1 is accepted by all, and used to send by b.",
-			"2 is not accepted by b, but used to send by a: add it there now.", first,
+			"No key is reported by c.", "1 is accepted by all members, and used by b to send.",
+			"2 is used by a to send, but not accepted by b: add it there now.", first,
 		}},
 		"seven nodes": {[]keysOf{
 			node("a", "1"), node("b", "1"), node("c", "1"), node("d", "1"), node("e", "1"), node("f", "1"),
 			node("g", "1", "2"),
 		}, []string{
-			"1 is what all members send with.",
-			"2 is accepted by g, but not by a, b, c, d, e, 1 more: add it there if it is the new key, or else remove it.",
+			"1 is the key that all members send with.",
+			"2 is accepted by g, but not by a, b, c, d, e, 1 more: if it is the new key, add it there; otherwise remove it everywhere.",
 		}},
 	} {
 		if diff := cmp.Diff(c.want, adviceOnKeys(c.all)); diff != "" {

@@ -17,7 +17,7 @@ import (
 	"github.com/roost-cluster/roost/placement"
 )
 
-// fleet is a cluster of real agents, and what each of them says of the others.
+// fleet is a cluster of real agents, together with what each agent says about the others.
 type fleet struct {
 	tb     testing.TB
 	args   []string
@@ -33,12 +33,12 @@ type news struct {
 	digest     placement.Digest // of the table without it; 0 = it has returned by then
 }
 
-// slow are the timings of tests in which a process must be proven dead: its lease holds for
-// far longer than they wait.
+// slow contains the timings of tests in which agents must confirm a failure. A lease lasts far longer than
+// these tests wait.
 func slow() []string { return []string{"--ttl", "30s"} }
 
-// proven is when all have to know of the end of a process. Half a second is usual; a busy
-// machine needs more.
+// proven is the time within which all agents must know that a process has ended. Half a second is usual, but
+// a busy machine needs more.
 const proven = 3 * time.Second
 
 func startFleet(tb testing.TB, nodes int, args ...string) *fleet {
@@ -243,8 +243,7 @@ func TestConfirmedFailure(t *testing.T) {
 	}
 }
 
-// TestPauseIsNoDeath: a process that stands still for 4 s is not reported, as its kernel
-// answers for it.
+// TestPauseIsNoDeath: nobody reports a process that is paused for 4 s, because its kernel answers for it.
 func TestPauseIsNoDeath(t *testing.T) {
 	t.Parallel()
 	f := startFleet(t, 5, slow()...)

@@ -29,10 +29,10 @@ func trio(t *testing.T, args ...string) (a, b, c *proc) {
 	return a, b, c
 }
 
-// brisk are timings for tests in which a lease expires.
+// brisk contains timings for tests in which a lease expires.
 func brisk() []string { return []string{"--heartbeat", "400ms", "--ttl", "2s"} }
 
-// calm are timings by which no lease expires during a test.
+// calm contains timings with which no lease expires during a test.
 func calm() []string { return []string{"--heartbeat", "1s", "--ttl", "10m"} }
 
 // TestStop: the first answer of a process that was paused for longer than its lease is
@@ -134,7 +134,7 @@ func TestRoomsWhileEnding(t *testing.T) {
 	b.Exits(exitOK)
 }
 
-// TestTermBounded: a leave message that some node does not confirm ends after 15 s, and at once
+// TestTermBounded: if a node does not confirm a leave message, the agent stops waiting after 15 s, or at once
 // after a second signal.
 func TestTermBounded(t *testing.T) {
 	t.Parallel()
@@ -186,7 +186,7 @@ func TestStdinCloses(t *testing.T) {
 	}
 }
 
-// ownsNothing returns an error if a node owns partitions by the table of an agent.
+// ownsNothing returns an error if a node owns partitions in the table of an agent.
 func ownsNothing(t *testing.T, at *proc, id lease.NodeID) error {
 	t.Helper()
 	table, err := at.Partitions(t.Context())

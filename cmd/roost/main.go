@@ -36,12 +36,12 @@ var exitCodes = []struct {
 	code    int
 	meaning string
 }{
-	{exitOK, "done; of roost doctor: all is well"},
-	{exitFailed, "failed: no agent answers, it refused, or the agent that ran here broke off"},
-	{exitUsage, "wrong usage or configuration; nothing was done"},
+	{exitOK, "success; for roost doctor: all checks are ok"},
+	{exitFailed, "failure: no agent answered, the agent refused, or the agent that ran here failed"},
+	{exitUsage, "wrong usage or configuration; roost did nothing"},
 	{exitWarned, "roost doctor: something needs a look"},
 	{exitBroken, "roost doctor: something is broken"},
-	{exitInterrupted, "interrupted, or an agent that got a second signal to stop"},
+	{exitInterrupted, "interrupted, or an agent received a second signal to stop"},
 }
 
 func exitCodeTable() string {
@@ -64,7 +64,7 @@ func exitCodesTopic() *cobra.Command {
 	return &cobra.Command{
 		Use:   "exit-codes",
 		Short: "What the exit codes mean",
-		Long:  "The exit codes of roost:\n\n" + exitCodeTable() + "\nEvery failure also says on standard error what failed and what to do.",
+		Long:  "The exit codes of roost:\n\n" + exitCodeTable() + "\nOn a failure, roost also prints to standard error what failed and what to do.",
 		Example: `  roost doctor > report || [ $? -eq 3 ] || page-someone report
   roost members > members || echo no agent here`,
 	}
@@ -103,7 +103,7 @@ func (p *program) root() *cobra.Command {
 	version := false
 	root := &cobra.Command{
 		Use:           "roost",
-		Short:         "Who owns which key, agreed by gossip",
+		Short:         "Find out which node owns a key, agreed by gossip",
 		Long:          rootLong,
 		Example:       rootExample,
 		SilenceUsage:  true,
@@ -119,7 +119,7 @@ func (p *program) root() *cobra.Command {
 			return cmd.Help()
 		},
 	}
-	root.Flags().BoolVarP(&version, "version", "v", false, "version for roost")
+	root.Flags().BoolVarP(&version, "version", "v", false, "print the version")
 	root.SetIn(p.stdin)
 	root.SetOut(p.stdout) // set before the completion command is added, which keeps a copy
 	root.SetErr(p.stderr)

@@ -23,11 +23,11 @@ func (p *program) membersCommand() *cobra.Command {
 		Use:   "members [flags]",
 		Short: "List the live members",
 		Long: `List the live members as the agent sees them; * marks its own node. TABLE says whether a
-member has the same table of owners: it differs for a moment after each change. Notes below
+member has the same table of owners; tables differ for a moment after each change. Notes below
 the table list cordons, members that drain, nodes rejected for clock skew, and the last ten
 members that left or were lost within 30 minutes.
 
---all asks the agents of all members and shows what each of them sees.`,
+With --all, the command asks the agents of all members and shows what each of them sees.`,
 		Example: `  roost members
   roost members --watch
   roost members --all
@@ -132,11 +132,11 @@ func waitsOf(m clusterhttp.Members) (lines []string) {
 	}
 	for _, id := range slices.Sorted(maps.Keys(m.StreamsAlone)) {
 		lines = append(lines,
-			fmt.Sprintf("\n%s is heard over TCP alone: UDP does not get through to %s, or back", id, term.Printable(m.StreamsAlone[id])))
+			fmt.Sprintf("\n%s is reachable only over TCP: UDP packets do not get through to %s, or back", id, term.Printable(m.StreamsAlone[id])))
 	}
 	lines = append(lines, lostLines(m.Lost)...)
 	if m.Spared {
-		lines = append(lines, "\ncordons have no effect: no other member could own anything")
+		lines = append(lines, "\ncordons have no effect, because no other member could own anything")
 	}
 	if len(lines) > 0 {
 		lines = append(lines, "\n")

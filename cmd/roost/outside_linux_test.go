@@ -95,8 +95,8 @@ func chatter(t *testing.T, gossip string, n int) {
 	}
 }
 
-// TestUnreadLog: an agent with an unread log holds its lease and answers. It
-// drops lines and says how many as soon as it can, and ends in time.
+// TestUnreadLog: an agent whose log nobody reads keeps its lease and answers. It drops lines, logs how many
+// as soon as it can, and exits in time.
 func TestUnreadLog(t *testing.T) {
 	t.Parallel()
 	timings := []string{"--heartbeat", "500ms", "--ttl", "4s"}
@@ -148,7 +148,7 @@ func TestUnreadLog(t *testing.T) {
 	}
 }
 
-// TestFullDisk: an agent that cannot write its log runs, and leaves in order.
+// TestFullDisk: an agent that cannot write its log keeps running, and leaves cleanly.
 func TestFullDisk(t *testing.T) {
 	t.Parallel()
 	a := agent(t, "a", brisk()...)
@@ -168,7 +168,7 @@ func TestFullDisk(t *testing.T) {
 	}
 }
 
-// TestLostLog: an agent outlives the reader of its log.
+// TestLostLog: an agent continues when the reader of its log exits.
 func TestLostLog(t *testing.T) {
 	t.Parallel()
 	a := agent(t, "a", brisk()...)
@@ -189,7 +189,7 @@ func TestLostLog(t *testing.T) {
 	}
 }
 
-// TestProxyLostLog: a proxy outlives the reader of its log, too.
+// TestProxyLostLog: a proxy also continues when the reader of its log exits.
 func TestProxyLostLog(t *testing.T) {
 	t.Parallel()
 	r, w, err := os.Pipe()
@@ -212,7 +212,7 @@ func TestProxyLostLog(t *testing.T) {
 	}
 }
 
-// sees returns an error unless an agent holds a node for live.
+// sees returns an error unless an agent considers a node live.
 func sees(t *testing.T, a *proc, id lease.NodeID) error {
 	t.Helper()
 	m, err := a.Members(t.Context())

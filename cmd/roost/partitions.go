@@ -19,9 +19,9 @@ func (p *program) partitionsCommand() *cobra.Command {
 		Use:   "partitions [flags]",
 		Short: "Show how many partitions each member owns",
 		Long: `Show how many partitions each member owns, how evenly they are spread (the
-greatest share over the mean, and the coefficient of variation), and how many
-members run another table than the agent. With --output json the whole table is
-printed: keep it for roost diff and roost plan.`,
+largest share divided by the mean, and the coefficient of variation), and how
+many members have a different table than the agent. With --output json, the
+command prints the whole table, which you can save for roost diff and roost plan.`,
 		Example: `  roost partitions
   roost partitions --output json | jq '.owners[17]'
   roost partitions --output json > before.json`,
@@ -39,14 +39,14 @@ func viewPartitions(ctx context.Context, s *session.Session) (session.View, erro
 }
 
 func balanceOf(t clusterhttp.Partitions, scope string) string {
-	divergence := "the same at every member"
+	divergence := "the same on every member"
 	switch {
 	case t.Stale:
 		divergence = "not compared with others:\n" + staleTable
 	case scope != "":
-		divergence = "not compared with others, which do not state the tables of their scopes"
+		divergence = "not compared with other members, which do not report the tables of their scopes"
 	case t.Diverged > 0:
-		divergence = fmt.Sprintf("another one at %s: see roost members", term.Plural(t.Diverged, "member"))
+		divergence = fmt.Sprintf("a different one at %s: see roost members", term.Plural(t.Diverged, "member"))
 	}
 	text := fmt.Sprintf("\n%d partitions by %s, max/mean %.2f, variation %s\ntable %s, version %d at this agent, %s\n",
 		t.Partitions, term.Printable(t.Strategy), t.Balance.MaxMean, term.Percent(t.Balance.CV), t.Digest, t.Version, divergence)

@@ -17,9 +17,9 @@ func (p *program) placeCommand() *cobra.Command {
 	return p.scopedCommand(&cobra.Command{
 		Use:   "place KEY... [flags]",
 		Short: "Show who owns a key",
-		Long: `Show which member owns each key. A key is any text; it need not exist anywhere.
-API is the owner's --api-addr. With --scope the owner is one of the members of that scope, such
-as those of a role.`,
+		Long: `Show which member owns each key. A key is any text, and does not have to exist anywhere.
+API is the owner's --api-addr. With --scope, only members of that scope can own the key, for
+example the members with a role.`,
 		Example: `  roost place room-17
   roost place room-17 --scope sfu               its owner among the members of the scope sfu
   roost place room-17 room-18 --output json     one object per line`,
@@ -63,7 +63,7 @@ func keysNotEmpty(_ *cobra.Command, keys []string) error {
 	return nil
 }
 
-const staleTable = "this agent is isolated, fenced or stalled: the owners are those of its last table"
+const staleTable = "this agent is isolated, fenced or stalled: these owners come from its last table"
 
 // warnOfStale prints a warning to standard error, because scripts parse standard output.
 func warnOfStale(s *session.Session, stale bool) {
@@ -77,9 +77,9 @@ func (p *program) ownersCommand() *cobra.Command {
 	return p.scopedCommand(&cobra.Command{
 		Use:   "owners KEY [-n N] [flags]",
 		Short: "List the best members for a key, and why",
-		Long: `List the N best members for a key: its owner, then its owner if the first were
-gone, and so on. That is where replicas belong. The last line says why the key's
-partition is where it is.`,
+		Long: `List the N best members for a key: its owner, then the member that would own it
+without the first, and so on. Put replicas on these members. The last line says why
+the first member owns the key's partition.`,
 		Example: `  roost owners room-17
   roost owners room-17 -n 2 --output json`,
 		Args: cobra.MatchAll(takes("KEY"), keysNotEmpty),

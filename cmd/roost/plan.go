@@ -37,14 +37,15 @@ func (p *program) planCommand() *cobra.Command {
 	o := new(plan)
 	cmd := p.clientCommand(&cobra.Command{
 		Use:   "plan [flags]",
-		Short: "Show what would move, before it does",
+		Short: "Show what a change would move, before you make it",
 		Long: `Show what would move if nodes joined, left or changed their weight, or if the cluster ran with
-other settings. It starts from the agent's table, or from a file that roost partitions --output
-json has written. Nothing changes. The expected minimum is what any strategy has to move so that
-nodes which are gone own nothing and new nodes get their fair share.
+other settings. The plan starts from the agent's table, or from a file that you wrote with roost
+partitions --output json. The command changes nothing. The expected minimum is the number of
+partitions that any strategy has to move so that nodes that are gone own nothing and new nodes
+get their fair share.
 
-With --partitions or --strategy it plans a new cluster, because they must be the same on all
-nodes: it shows the share of all keys that changes its owner.`,
+With --partitions or --strategy, the command plans a new cluster, because all nodes must have
+the same values. It shows the share of all keys that would change their owner.`,
 		Example: `  roost plan --add node-d
   roost plan --add node-d=200 --remove node-a
   roost plan --weight node-b=50
@@ -53,14 +54,14 @@ nodes: it shows the share of all keys that changes its owner.`,
 		Args: takes(),
 	}, func(ctx context.Context, s *session.Session, _ []string) error {
 		if o.empty() {
-			return settings.UsageError("say what is to change: --add, --remove, --weight, --partitions or --strategy")
+			return settings.UsageError("nothing to plan: give --add, --remove, --weight, --partitions or --strategy")
 		}
 		now, err := p.tableNow(ctx, s, o.from)
 		if err != nil {
 			return err
 		}
 		if now.Stale {
-			term.Complain(s.Err, "the table is the last one of an agent that is isolated, fenced or stalled: plan with that of another agent")
+			term.Complain(s.Err, "this agent is isolated, fenced or stalled, so its table may be old: ask another agent")
 		}
 		c, err := o.apply(now)
 		if err != nil {
@@ -77,7 +78,7 @@ nodes: it shows the share of all keys that changes its owner.`,
 func (o *plan) settings() []settings.Setting {
 	return []settings.Setting{
 		{
-			Name: "add", Arg: "ID[=WEIGHT],...", List: true, FlagOnly: true, Usage: "nodes that join, of weight 100 unless it is given",
+			Name: "add", Arg: "ID[=WEIGHT],...", List: true, FlagOnly: true, Usage: "nodes that join, with weight 100 unless you give another",
 			Set: func(v string) error { return addNode(&o.add, v, 1, defaultWeight) },
 		},
 		{
@@ -85,17 +86,17 @@ func (o *plan) settings() []settings.Setting {
 			Set: func(v string) error { o.remove = append(o.remove, lease.NodeID(v)); return nil },
 		},
 		{
-			Name: "weight", Arg: "ID=N,...", List: true, FlagOnly: true, Usage: "nodes that get another weight; 0 is as if they drained",
+			Name: "weight", Arg: "ID=N,...", List: true, FlagOnly: true, Usage: "nodes that get this weight; 0 plans for a drain",
 			Set: func(v string) error { return addNode(&o.weight, v, 0, -1) },
 		},
 		{
-			Name: "partitions", Arg: "P", FlagOnly: true, Usage: "another number of partitions",
+			Name: "partitions", Arg: "P", FlagOnly: true, Usage: "plan for this number of partitions",
 			Set: settings.Number(&o.partitions, 1, placement.MaxPartitions),
 		},
-		{Name: "strategy", Arg: "NAME", FlagOnly: true, Usage: "another strategy: " + placement.Strategies, Set: settings.Strategy(&o.strategy)},
+		{Name: "strategy", Arg: "NAME", FlagOnly: true, Usage: "plan for this strategy: " + placement.Strategies, Set: settings.Strategy(&o.strategy)},
 		{
 			Name: "from", Arg: "FILE", FlagOnly: true,
-			Usage: "start from this table instead of the agent's; - is the standard input",
+			Usage: "start from the table in FILE instead of the agent's; - means standard input",
 			Set:   settings.Nonempty(&o.from),
 		},
 	}
@@ -106,7 +107,7 @@ func (o *plan) settings() []settings.Setting {
 func addNode(nodes *[]placement.Node, v string, least, missing int64) error {
 	id, text, ok := strings.Cut(v, "=")
 	if !ok && missing < 0 {
-		return fmt.Errorf("%q is not of the form id=weight", v)
+		return fmt.Errorf("%q does not have the form id=weight", v)
 	}
 	if err := lease.NodeID(id).Validate(); err != nil {
 		return errors.New(strings.TrimPrefix(err.Error(), "lease: "))
@@ -150,8 +151,8 @@ func (o *plan) apply(now snapshot) (change, error) {
 	if strategy == nil {
 		var err error
 		if strategy, err = placement.ParseStrategy(now.Strategy); err != nil {
-			return change{}, fmt.Errorf("the table is placed by %q, which is not built into this binary: "+
-				"plan with another by --strategy, or in your own application with placement.Compute and placement.Diff", now.Strategy)
+			return change{}, fmt.Errorf("the table's strategy is %q, which is not built into this binary: "+
+				"plan for another strategy with --strategy, or in your own application with placement.Compute and placement.Diff", now.Strategy)
 		}
 	}
 	in := placement.Input{Nodes: nodes, Strategy: strategy, Partitions: cmp.Or(o.partitions, now.table.Partitions())}
@@ -180,10 +181,10 @@ func (o *plan) nodes(now []placement.Node) ([]placement.Node, []error) {
 		case seen[id]:
 			problem("%s %s: the same node is named twice", flag, term.Printable(string(id)))
 		case at < 0 && want:
-			problem("%s %s: no such node owns anything now; roost partitions lists the nodes that do%s",
+			problem("%s %s: no node of this name owns anything now; roost partitions lists the owners%s",
 				flag, term.Printable(string(id)), settings.DidYouMean(string(id), ids, ""))
 		case at >= 0 && !want:
-			problem("%s %s: it is there already; for another weight use --weight %s=N", flag, id, id)
+			problem("%s %s: this node is already there; to change its weight, use --weight %s=N", flag, id, id)
 		}
 		seen[id] = true
 		return at

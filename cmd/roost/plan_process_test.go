@@ -88,8 +88,8 @@ func (f forecast) happens() {
 	})
 }
 
-// certain returns the part of a plan that is certain: by least-partitions, other
-// partitions may move.
+// certain returns the part of a plan that is certain, because with least-partitions other partitions may
+// move.
 func (f forecast) certain(changes string) string {
 	f.t.Helper()
 	var c placement.Changes

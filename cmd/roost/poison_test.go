@@ -15,12 +15,11 @@ import (
 	"github.com/roost-cluster/roost/lease"
 )
 
-// evil sets a terminal's title and colour, also by the controls that have one byte
-// less, and turns the direction of text around.
+// evil sets a terminal's title and color, also with the shorter one-byte control characters, and reverses the
+// direction of text.
 const evil = "\x1b]0;x\x07\x1b[31m\u009b31m\u202e"
 
-// poisoned returns v as JSON has it, with evil at the end of every text that an
-// agent is free to choose.
+// poisoned returns v as decoded JSON, with evil appended to every text that an agent can choose.
 func poisoned(t *testing.T, v any) any {
 	t.Helper()
 	b, err := json.Marshal(v)

@@ -16,7 +16,7 @@ func TestMain(m *testing.M) { agenttest.Main(m) }
 
 type proc = agenttest.Agent
 
-// Short names for what most tests here use.
+// These are short names for what most tests here use.
 var (
 	launch = agenttest.Launch
 	agent  = agenttest.Run
@@ -39,7 +39,7 @@ func secretFile(t *testing.T, content string) string {
 	return replaceFile(t, filepath.Join(t.TempDir(), "file"), content)
 }
 
-// replaceFile writes a file that only its owner can read, at once for those who read it now.
+// replaceFile atomically writes a file that only its owner can read.
 func replaceFile(t *testing.T, path, content string) string {
 	t.Helper()
 	if err := errors.Join(os.WriteFile(path+".new", []byte(content), 0o600), os.Rename(path+".new", path)); err != nil {

@@ -23,11 +23,11 @@ func (p *program) proxyCommand() *cobra.Command {
 	return p.withSettings(&cobra.Command{
 		Use:   "proxy --key-from path:N|query:NAME|header:NAME|cookie:NAME [flags]",
 		Short: "Send HTTP requests to the server that owns their key",
-		Long: `Send each HTTP request to the server that owns its key: the --api-addr of the owner's agent.
-The proxy is not a cluster member; it follows the table of one of --agents. It repeats a request
-that reached no server, or that a server rejects with 421, for --retry-timeout. With --rooms it
+		Long: `Send each HTTP request to the server that owns its key, at the --api-addr of the owner's agent.
+The proxy is not a cluster member: it follows the table of one of --agents. It retries a request
+for --retry-timeout if it reached no server or the server rejected it with 421. With --rooms, it
 resolves each key as a room and pins new rooms. It speaks plain HTTP, so put it behind something
-that ends TLS. /readyz of --probe fails until the first table has come.`,
+that terminates TLS. /readyz on --probe fails until the first table arrives.`,
 		Example: `  roost proxy --key-from path:2                                 /rooms/standup/join: standup
   roost proxy --key-from header:X-Room --listen 10.0.0.9:8080 --agents 10.0.0.1:8401,10.0.0.2:8401`,
 		Args: takes(),
@@ -63,7 +63,7 @@ func (o *proxyOptions) settings() []settings.Setting {
 		},
 		{
 			Name: "listen", Arg: "HOST:PORT", Default: "127.0.0.1:8080", Set: address(&o.Listen),
-			Usage: "take requests here; port 0 takes a free one",
+			Usage: "accept requests here; port 0 selects a free port",
 		},
 		{Name: "probe", Arg: "HOST:PORT", Set: address(&o.Probe), Usage: "serve /healthz, and /readyz once there is a table, here"},
 		{
@@ -74,7 +74,7 @@ func (o *proxyOptions) settings() []settings.Setting {
 			Name: "scope", Arg: "NAME", FlagOnly: true, Set: settings.Nonempty(&o.Agents.Scope),
 			Usage: "send requests to the owners in this scope instead of those among all members: see --scope of roost agent",
 		},
-		{Name: "rooms", Arg: "bool", Set: settings.Bool(&o.Rooms), Usage: "keys are rooms: send requests where they are pinned"},
+		{Name: "rooms", Arg: "bool", Set: settings.Bool(&o.Rooms), Usage: "keys are rooms: send each request where its room is pinned"},
 		{Name: "token-file", Arg: "FILE", Set: o.readToken, Usage: "bearer token, if the agents require one for reads, or for --rooms"},
 		{Name: "insecure", Arg: "bool", Set: settings.Bool(&o.insecure), Usage: "send the token over plain http to another machine"},
 		{
@@ -83,19 +83,19 @@ func (o *proxyOptions) settings() []settings.Setting {
 		},
 		{
 			Name: "redirect", Arg: "bool", Set: settings.Bool(&o.Redirect),
-			Usage: "answer 307 with the address of the owner: clients must reach the servers",
+			Usage: "answer 307 with the owner's address; clients must be able to reach the servers",
 		},
 		{
 			Name: "scheme", Arg: "http|https", Default: "http", Set: settings.OneOf(&o.Scheme, "http", "https"),
-			Usage: "how servers are spoken to whose address has none",
+			Usage: "scheme for servers whose address has none",
 		},
 		{
 			Name: "retry-timeout", Arg: "DURATION", Default: "5s", Set: settings.Duration(&o.RetryTimeout),
-			Usage: "send a request again for this long",
+			Usage: "keep retrying a request for this long",
 		},
 		{
 			Name: "answer-within", Arg: "DURATION", Set: settings.Duration(&o.AnswerWithin),
-			Usage: "give up on a server that sends no headers of an answer for this long (default: wait)",
+			Usage: "give up on a server that sends no response headers for this long (default: wait)",
 		},
 		{
 			Name: "log-format", Arg: "text|json", Default: "text", Set: settings.OneOf(&o.logFormat, "text", "json"),
@@ -131,10 +131,10 @@ func (o *proxyOptions) readToken(path string) (err error) {
 // problems returns conflicts between the options, and missing options.
 func (o *proxyOptions) problems() (problems []error) {
 	if o.Key == nil {
-		problems = append(problems, errors.New("--key-from is missing: it says where the key of a request is, such as path:2"))
+		problems = append(problems, errors.New("--key-from is missing: say where a request has its key, for example path:2"))
 	}
 	if o.Rooms && o.Agents.Scope != "" {
-		problems = append(problems, fmt.Errorf("--scope %q and --rooms: rooms are pinned to any member, so use one of them", o.Agents.Scope))
+		problems = append(problems, fmt.Errorf("--scope %q and --rooms: rooms can be pinned to any member, so use only one of these flags", o.Agents.Scope))
 	}
 	for _, agent := range o.Agents.Agents {
 		if o.Agents.Token != "" && !o.insecure && !agenturl.Private(agent) {

@@ -45,7 +45,7 @@ func TestRedisFailsOver(t *testing.T) {
 	for _, p := range []*proc{a, b} {
 		p.Logs("store does not answer; resolving without it")
 		eventually(t, func() error {
-			return doctorSays(t, p, "READONLY", redis.Addr(), "it is a replica", "Do not restart agents")
+			return doctorSays(t, p, "READONLY", redis.Addr(), "this is a replica", "Do not restart agents")
 		})
 	}
 	redis.Move()
@@ -71,21 +71,21 @@ func TestDoctorOnRedis(t *testing.T) {
 	}{
 		"password": {
 			url:  func(u *url.URL) { u.User = url.UserPassword("", "not-"+password) },
-			want: []string{"WRONGPASS", "set the user and the password right"},
+			want: []string{"WRONGPASS", "correct the user and password"},
 		},
-		"no user": {url: func(u *url.URL) { u.User = nil }, want: []string{"NOAUTH", "set the user and the password right"}},
+		"no user": {url: func(u *url.URL) { u.User = nil }, want: []string{"NOAUTH", "correct the user and password"}},
 		"rights": {
 			problem: func(_ *testing.T, redis *redistest.Server) {
 				redis.Do("ACL", "SETUSER", "poor", "on", ">"+password, "~*", "+@all", "-evalsha", "-eval")
 			},
 			url: func(u *url.URL) { u.User = url.UserPassword("poor", password) }, want: []string{"NOPERM", "access list"},
 		},
-		"replica": {problem: func(_ *testing.T, redis *redistest.Server) { redis.ReadOnly(true) }, want: []string{"READONLY", "it is a replica"}},
+		"replica": {problem: func(_ *testing.T, redis *redistest.Server) { redis.ReadOnly(true) }, want: []string{"READONLY", "this is a replica"}},
 		"lost its master": {
 			problem: func(_ *testing.T, redis *redistest.Server) {
 				redis.Do("CONFIG", "SET", "replica-serve-stale-data", "no")
 				redis.ReadOnly(true)
-			}, want: []string{"MASTERDOWN", "it is a replica"},
+			}, want: []string{"MASTERDOWN", "this is a replica"},
 		},
 		"full": {problem: func(_ *testing.T, redis *redistest.Server) { redis.Full(true) }, want: []string{"OOM", "give Redis more memory"}},
 		"loading": {
@@ -94,7 +94,7 @@ func TestDoctorOnRedis(t *testing.T) {
 		},
 		"down": {
 			problem: func(_ *testing.T, redis *redistest.Server) { redis.Kill() },
-			want:    []string{"connection refused", "see whether Redis runs, and listens"},
+			want:    []string{"connection refused", "check whether Redis runs, and listens"},
 		},
 		"name": {url: func(u *url.URL) { u.Host = "redis.invalid:6379" }, want: []string{"lookup redis.invalid", "why the name has no address"}},
 	} {

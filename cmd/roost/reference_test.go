@@ -283,7 +283,7 @@ func TestCompletion(t *testing.T) {
 		"room move room-1 ":    "node-a\nnode-b\nnode-c\n:4\n",
 		"room show room-1 ":    ":4\n",
 		"room mo":              "move\tMove a pinned room to another node\n:4\n",
-		"doct":                 "doctor\tCheck a cluster through the eyes of one agent, or of all\n:4\n",
+		"doct":                 "doctor\tCheck a cluster as one agent sees it, or as all agents do\n:4\n",
 	} {
 		words := strings.Split(line, " ")
 		code, out, _ := roostIn(t, f.Env, append([]string{"__complete"}, words...)...)

@@ -31,19 +31,19 @@ func TestRefused(t *testing.T) {
 		{
 			"partitions", plain,
 			[]string{"--partitions", "64"},
-			[]string{"setting partitions must be equal on all nodes: it is 64 here and 1024 on plain#"},
-			[]string{"refused a node with other settings", "setting partitions must be equal on all nodes: it is 1024 here and 64 on x#"},
+			[]string{"setting partitions must be the same on all nodes, but it is 64 here and 1024 on plain#"},
+			[]string{"refused a node with other settings", "setting partitions must be the same on all nodes, but it is 1024 here and 64 on x#"},
 		},
 		{
 			"ttl", plain,
 			[]string{"--ttl", "9m"},
-			[]string{"setting ttl must be equal on all nodes: it is 9m0s here and 10m0s on plain#"},
+			[]string{"setting ttl must be the same on all nodes, but it is 9m0s here and 10m0s on plain#"},
 			[]string{"it is 10m0s here and 9m0s on x#"},
 		},
 		{
 			"strategy", plain,
 			[]string{"--strategy", "least-partitions+zones"},
-			[]string{"setting strategy must be equal on all nodes: it is least-partitions-1-3+zones here and rendezvous on plain#"},
+			[]string{"setting strategy must be the same on all nodes, but it is least-partitions-1-3+zones here and rendezvous on plain#"},
 			[]string{"it is rendezvous here and least-partitions-1-3+zones on x#"},
 		},
 		{
@@ -74,8 +74,8 @@ func TestRefused(t *testing.T) {
 	agree(t, plain)
 	agree(t, keyed)
 	for seed, wants := range map[*proc][]string{
-		plain: {`gossip of another cluster, from 127.0.0.1 ("other", tcp, `, "gossip that no key of this node opens, from 127.0.0.1 (tcp, "},
-		keyed: {"gossip that no key of this node opens, from 127.0.0.1 (tcp, "},
+		plain: {`gossip of another cluster, from 127.0.0.1 ("other", tcp, `, "gossip that no key of this node decrypts, from 127.0.0.1 (tcp, "},
+		keyed: {"gossip that no key of this node decrypts, from 127.0.0.1 (tcp, "},
 	} {
 		_, out, _ := roostIn(t, map[string]string{"ROOST_ADDR": seed.Base}, "doctor", "--over", "1ms", "--output", "json")
 		var d doctor.Diagnosis

@@ -205,7 +205,7 @@ func TestWatchedFiles(t *testing.T) {
 	eventually(t, func() error {
 		code, out := call("next", "doctor", "--over", "100ms")
 		words := strings.Join(strings.Fields(out), " ")
-		if code != exitWarned || !strings.Contains(words, "settings cannot be read again for") ||
+		if code != exitWarned || !strings.Contains(words, "settings could not be reloaded for") ||
 			!strings.Contains(words, "roost.yaml: ") || !strings.Contains(words, "cert-key") || metric() != "0" {
 			return fmt.Errorf("doctor: %d %s; metric %s", code, out, metric())
 		}
@@ -216,7 +216,7 @@ func TestWatchedFiles(t *testing.T) {
 	a.Logs("take effect after a restart", "zone")
 	eventually(t, func() error {
 		code, out := call("next", "doctor", "--over", "100ms")
-		if code != exitWarned || !strings.Contains(out, "not in force before a restart: zone") ||
+		if code != exitWarned || !strings.Contains(out, "not in effect until a restart: zone") ||
 			strings.Contains(out, "cannot be read") || metric() != "1" {
 			return fmt.Errorf("doctor: %d %s; metric %s", code, out, metric())
 		}

@@ -51,7 +51,7 @@ func roomArgs(names ...string) cobra.PositionalArgs {
 		hint := ""
 		switch {
 		case len(args) == 0 && cmd.Name() != "room" && cmd.Name() != "show":
-			hint = fmt.Sprintf("; a room of that name is shown by: roost room show %s", cmd.Name())
+			hint = fmt.Sprintf("; to show a room of that name, use: roost room show %s", cmd.Name())
 		case len(args) > 0 && cmd.Name() == "room":
 			hint = settings.DidYouMean(args[0], []string{"show", "resolve", "relays", "move", "release"}, "roost room ")
 		}
@@ -65,23 +65,23 @@ func demandSettings(d *affinity.Demand) []settings.Setting {
 	return []settings.Setting{
 		{
 			Name: "size", Arg: "N", Default: "0", Set: people(&d.Size),
-			Usage: "how many participants it has or is expected to have, if all publish",
+			Usage: "number of participants that the room has or expects, if all publish",
 		},
-		{Name: "publishers", Arg: "N", Set: people(&d.Publishers), Usage: "how many participants publish, in place of --size"},
-		{Name: "subscribers", Arg: "N", Set: people(&d.Subscribers), Usage: "how many participants only receive"},
-		{Name: "units", Arg: "N", Set: settings.Number(&d.Units, 0, math.MaxInt64), Usage: "what it costs, in place of participants"},
+		{Name: "publishers", Arg: "N", Set: people(&d.Publishers), Usage: "number of participants that publish, instead of --size"},
+		{Name: "subscribers", Arg: "N", Set: people(&d.Subscribers), Usage: "number of participants that only receive"},
+		{Name: "units", Arg: "N", Set: settings.Number(&d.Units, 0, math.MaxInt64), Usage: "what the room costs, instead of participants"},
 		{
 			Name: "prefer", Arg: "zone:Z|LABEL:V,...", List: true,
-			Usage: "zones and labels, the best first; then anywhere",
+			Usage: "preferred zones and labels of the node, the best first",
 			Set: func(v string) error {
 				d.Prefer = append(d.Prefer, v)
 				return d.Validate()
 			},
 		},
-		{Name: "require", Arg: "K=V,...", List: true, Usage: "labels that its node must have", Set: func(v string) error {
+		{Name: "require", Arg: "K=V,...", List: true, Usage: "labels that the node must have", Set: func(v string) error {
 			label, value, ok := strings.Cut(v, "=")
 			if !ok || label == "" {
-				return fmt.Errorf("%q is not of the form name=value", v)
+				return fmt.Errorf("%q does not have the form name=value", v)
 			}
 			if d.Require == nil {
 				d.Require = make(map[string]string)
@@ -97,8 +97,9 @@ func (p *program) showRoom(use string) *cobra.Command {
 	return p.clientCommand(&cobra.Command{
 		Use:   use,
 		Short: "Show where a room lives or would live, and why",
-		Long: `Show where a room lives; if it is not pinned, where it would be pinned now. The
-table has every live member, and why it was chosen or not. Nothing changes.`,
+		Long: `Show where a room lives or, if it is not pinned, where it would be pinned now. The
+table lists every live member and says why it was chosen or not. The command changes
+nothing.`,
 		Example: `  roost room show room-17
   roost room show room-17 --size 50`,
 		Args: roomArgs("NAME"),
@@ -134,7 +135,7 @@ func whereabouts(d clusterhttp.RoomDetail, demand affinity.Demand) string {
 	case d.Source == affinity.Degraded:
 		return fmt.Sprintf("%s probably lives on %s.", name, at)
 	case d.Node.ID == "":
-		return fmt.Sprintf("%s is not pinned, and cannot be now: %s.",
+		return fmt.Sprintf("%s is not pinned, and cannot be pinned now: %s.",
 			name, strings.TrimPrefix(strings.TrimPrefix(d.Reason, "affinity: "), "cluster: "))
 	}
 	return fmt.Sprintf("%s is not pinned. With %v it would go to %s.", name, demand, at)
@@ -145,10 +146,10 @@ func (p *program) resolveRoom() *cobra.Command {
 	return p.clientCommand(&cobra.Command{
 		Use:   "resolve NAME [flags]",
 		Short: "Pin a room, and show where it lives",
-		Long: `Show where a room lives, and pin it if it is not pinned: to the owner of its
-partition, or to the least loaded node with headroom. If that is the agent's own
-node, the room counts as hosted there, with this demand; so use the agent of a media
-server only in that server's name.`,
+		Long: `Show where a room lives. If the room is not pinned, pin it to the owner of its
+partition, or to the least loaded node with headroom. If the agent's own node is
+chosen, the room counts as hosted there with this demand, so ask the agent of a media
+server only on behalf of that server.`,
 		Example: `  roost room resolve room-17 --size 4
   roost room resolve webinar --publishers 1 --subscribers 1000
   roost room resolve room-17 --prefer zone:eu-1,region:eu --require recorder=yes`,
@@ -165,11 +166,11 @@ func (p *program) roomRelays() *cobra.Command {
 	number := 2
 	return p.clientCommand(&cobra.Command{
 		Use:   "relays NAME [flags]",
-		Short: "List the best further nodes for a room that is too large for its own",
-		Long: `List the best further nodes for a room that is too large for its own: its relays.
-The room's node sends each stream once to each relay, which serves it to the
-participants there; the media servers do that. Nodes with headroom for the demand of
-a relay's share come first. Nothing changes.`,
+		Short: "List the best relays for a room that is too large for its node",
+		Long: `List the best relays for a room: additional nodes if the room is too large for its own
+node. The media server on the room's node sends each stream once to each relay, which
+serves it to its participants. Nodes with headroom for a relay's share of the demand
+come first. The command changes nothing.`,
 		Example: `  roost room relays webinar
   roost room relays webinar -n 5 --publishers 1 --subscribers 900`,
 		Args: roomArgs("NAME"),
@@ -178,13 +179,13 @@ a relay's share come first. Nothing changes.`,
 	}, func(a clusterhttp.RoomRelays) string {
 		name := term.Printable(a.Room)
 		if len(a.Relays) == 0 {
-			return fmt.Sprintf("no further node takes rooms, so %s has no relays", name)
+			return fmt.Sprintf("no other node accepts rooms, so %s has no relays", name)
 		}
 		var ids []string
 		for _, m := range a.Relays {
 			ids = append(ids, string(m.ID))
 		}
-		return fmt.Sprintf("relays of %s, the best first: %s", name, strings.Join(ids, " "))
+		return fmt.Sprintf("relays of %s, best first: %s", name, strings.Join(ids, " "))
 	}), append(demandSettings(&demand), settings.Setting{
 		Name: "number", Short: "n", Arg: "N", Default: "2", Set: settings.Number(&number, 1, 100), Usage: "list this many, at most 100",
 	})...)
@@ -194,8 +195,8 @@ func (p *program) moveRoom() *cobra.Command {
 	return p.clientCommand(&cobra.Command{
 		Use:   "move NAME NODE [flags]",
 		Short: "Move a pinned room to another node",
-		Long: `Move a pinned room to another node. Its clients lose their connections and have to
-make new ones.`,
+		Long: `Move a pinned room to another node. Its clients lose their connections and must
+reconnect.`,
 		Example: `  roost room move room-17 node-b`,
 		Args:    roomArgs("NAME", "NODE"),
 	}, call(func(ctx context.Context, s *session.Session, args []string) (clusterhttp.RoomAssignment, error) {
@@ -209,13 +210,13 @@ func (p *program) releaseRoom() *cobra.Command {
 	return p.clientCommand(&cobra.Command{
 		Use:   "release NAME [flags]",
 		Short: "End a room",
-		Long: `End a room: its pin is void, and its node hosts it no longer. The next request for
+		Long: `End a room: delete its pin, so that its node no longer hosts it. The next request for
 the room pins it again.`,
 		Example: `  roost room release room-17`,
 		Args:    roomArgs("NAME"),
 	}, call(func(ctx context.Context, s *session.Session, args []string) (clusterhttp.ReleasedRoom, error) {
 		return clusterhttp.ReleasedRoom{Room: args[0]}, s.ReleaseRoom(ctx, args[0])
-	}, func(a clusterhttp.ReleasedRoom) string { return term.Printable(a.Room) + " is not pinned any more" }))
+	}, func(a clusterhttp.ReleasedRoom) string { return term.Printable(a.Room) + " is no longer pinned" }))
 }
 
 func (p *program) roomsCommand() *cobra.Command {
@@ -223,10 +224,10 @@ func (p *program) roomsCommand() *cobra.Command {
 	cmd := p.viewCommand(&cobra.Command{
 		Use:   "rooms [flags]",
 		Short: "List the rooms that are pinned",
-		Long: `List the rooms that are pinned to nodes by capacity, by agents that were started
-with --redis. SIZE is the last known number of participants. The agent asks Redis
-about every partition. That is expensive: do not poll it. With --watch it asks rarely,
-and after each move of a room.`,
+		Long: `List the rooms that agents with --redis have pinned to nodes by capacity. SIZE is the
+last known number of participants. The agent asks Redis about every partition. That
+is expensive, so do not poll it. With --watch, the agent asks rarely, and after each
+move of a room.`,
 		Example: `  roost rooms
   roost rooms --node node-b --limit 10000 --output json | jq '.rooms | length'
   roost rooms --watch`,
@@ -234,7 +235,7 @@ and after each move of a room.`,
 	}, &session.Viewer{Every: 10 * time.Second, Ask: v.ask, News: func(ctx context.Context, s *session.Session, changed chan<- struct{}) {
 		session.Nudge(ctx, s.MovedRooms, changed)
 	}},
-		settings.Setting{Name: "node", Arg: "ID", Set: settings.Text(&v.node), Usage: "only those of this node"},
+		settings.Setting{Name: "node", Arg: "ID", Set: settings.Text(&v.node), Usage: "only rooms of this node"},
 		settings.Setting{
 			Name: "limit", Arg: "N", Default: "1000", Set: settings.Number(&v.limit, 1, 10_000),
 			Usage: "list this many, at most 10000",
@@ -254,7 +255,7 @@ func (v *roomsView) ask(ctx context.Context, s *session.Session) (session.View, 
 	below := ""
 	switch {
 	case list.Truncated:
-		below = fmt.Sprintf("\nthere are more than these %d: see --limit and --node\n", len(list.Rooms))
+		below = fmt.Sprintf("\nthere are more rooms than these %d: see --limit and --node\n", len(list.Rooms))
 	case err == nil && len(list.Rooms) == 0 && v.node != "" && !s.JSON:
 		below = v.unknown(memberIDs(ctx, s))
 	}

@@ -74,7 +74,7 @@ func TestDrainRooms(t *testing.T) {
 	succeeds(t, "drain", "--addr", b.Base, "--rooms", "--rate", "1000")
 	succeeds(t, "undrain", "--addr", b.Base)
 	code, _, problem := roost(t, "drain", "--addr", a.Base, "--rate", "5")
-	if code != exitUsage || !strings.Contains(problem, "give --rooms, too") {
+	if code != exitUsage || !strings.Contains(problem, "need --rooms") {
 		t.Errorf("--rate alone: %d %q", code, problem)
 	}
 	pinned := func() (n float64) {
@@ -173,18 +173,18 @@ func TestRooms(t *testing.T) {
 		t.Errorf("b says %+v, %v", got, err)
 	}
 	roomCommands(t, b,
-		"room release "+room+" -> is not pinned any more",
+		"room release "+room+" -> is no longer pinned",
 		"room "+room+" --size 3 -> "+room+" is not pinned. With 3 participants it would go to a",
 		"room resolve "+room+" -> "+room+" lives on a (partition ",
 		"room show "+homes["b"]+" -> lives on b (partition ",
-		"room relays "+homes["b"]+" -> relays of "+homes["b"]+", the best first: a\n",
+		"room relays "+homes["b"]+" -> relays of "+homes["b"]+", best first: a\n",
 		"rooms --node b --limit 1 -> there are more than these 1",
 		"room resolve move -> move lives on ",
 		"room show move -> move lives on ",
 	)
 	for command, want := range map[string]string{
 		"room move nothing a":       "the room is not pinned",
-		"room move move nobody":     "node takes no rooms: nobody",
+		"room move move nobody":     "node accepts no rooms: nobody",
 		"room release nothing":      "the room is not pinned",
 		"room resolve {17}":         "room: invalid name",
 		"room show *":               "room: invalid name",
@@ -291,7 +291,7 @@ func TestSettingsOnRedis(t *testing.T) {
 	agree(t, a)
 	other := append(brisk(), "--redis", redis.URL(), "--partitions", "64")
 	for range 2 {
-		launch(t, "x", other...).Exits(exitFailed, "agent failed", "settings differ from those of other nodes",
+		launch(t, "x", other...).Exits(exitFailed, "agent failed", "settings differ from other nodes",
 			"partitions is 64 here and 1024 on a")
 	}
 	if _, err := a.ResolveRoom(t.Context(), "room", affinity.Demand{Size: 2}); err != nil {
@@ -328,7 +328,7 @@ func TestForgottenJoin(t *testing.T) {
 	})
 	b.Logs("nodes of this store not reached by gossip")
 	code, out, _ := roost(t, "doctor", "--over", "1ms", "--addr", b.Base)
-	if code != exitBroken || !strings.Contains(out, "1 node with heartbeats in Redis and out of reach of gossip: a") {
+	if code != exitBroken || !strings.Contains(out, "1 node with heartbeats in Redis, but out of reach of gossip: a") {
 		t.Errorf("doctor: %d\n%s", code, out)
 	}
 	if n := values(t, metricsOf(t, b.Base))["roost_rooms_nodes_cut_off"]; n != 1 {

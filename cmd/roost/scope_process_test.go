@@ -48,7 +48,7 @@ func TestScopeFlag(t *testing.T) {
 	}
 	out := succeeds(t, "partitions", "--scope", "sfu", "--addr", c.Base)
 	if !strings.Contains(out, "\na ") || !strings.Contains(out, "\nb ") || strings.Contains(out, "\nc ") ||
-		!strings.Contains(out, "not compared with others, which do not state") {
+		!strings.Contains(out, "not compared with other members, which do not report") {
 		t.Errorf("partitions: %s", out)
 	}
 	watch := inBackground(t, nil, "watch", "--scope", "eu", "--addr", c.Base)
@@ -94,7 +94,7 @@ func TestScopeFlag(t *testing.T) {
 		t.Errorf("rooms and a scope: %d %q", code, problem)
 	}
 	code, _, problem = roost(t, "agent", "--id", "d", "--scope", "sfu=role:sfu", "--strategy", "least-partitions")
-	if code != exitUsage || !strings.Contains(problem, "remembers owners, which scopes cannot") {
+	if code != exitUsage || !strings.Contains(problem, "remembers owners, which scopes do not support") {
 		t.Errorf("a strategy with a memory: %d %q", code, problem)
 	}
 }

@@ -35,15 +35,15 @@ type simulation struct {
 
 func (p *program) simCommand() *cobra.Command {
 	o, out := new(simulation), new(session.Options)
-	all := append(o.settings(), out.Output("json prints one object; an agreement that was not reached is null"))
+	all := append(o.settings(), out.Output("json prints one object, with null if the nodes did not agree"))
 	cmd := p.withSession(&cobra.Command{
 		Use:   "sim [flags]",
 		Short: "Size a cluster before you build it",
-		Long: `Size a cluster before you build it: run the part of an agent that decides, for any number of
-nodes, in virtual time over a network that delays and loses packets. All nodes start at once
-and stay for --for; then one joins, one leaves, and --crash nodes crash. It prints false
-expiries (none if the settings suit the network), the oldest lease, traffic, and how fast nodes
-agreed. The same flags and seed print the same. It leaves out CPU and memberlist's own traffic.`,
+		Long: `Size a cluster before you build it: run the decisions of any number of agents in virtual time,
+over a network that delays and loses packets. All nodes start at once and run for --for. Then one
+joins, one leaves, and --crash nodes crash. The command prints false expiries (0 if the settings
+suit the network), the oldest lease, traffic, and how fast nodes agreed. The same flags and seed
+print the same result. The simulation omits CPU time and memberlist's own traffic.`,
 		Example: `  roost sim --nodes 50 --loss 5
   roost sim --nodes 30 --network wan --crash 10 --for 1m
   roost sim --nodes 20 --heartbeat 1s --ttl 3s --for 30s --output json | jq .false_expiries`,
@@ -65,33 +65,33 @@ agreed. The same flags and seed print the same. It leaves out CPU and memberlist
 func (o *simulation) settings() []settings.Setting {
 	c := &o.timings
 	list := []settings.Setting{
-		{Name: "nodes", Arg: "N", Default: "100", Set: settings.Number(&o.trial.Nodes, 2, lease.MaxNodes-1), Usage: "how many nodes start"},
-		{Name: "loss", Arg: "PERCENT", Default: "0", Set: percent(&o.loss), Usage: "share of packets that the network loses"},
+		{Name: "nodes", Arg: "N", Default: "100", Set: settings.Number(&o.trial.Nodes, 2, lease.MaxNodes-1), Usage: "number of nodes at the start"},
+		{Name: "loss", Arg: "PERCENT", Default: "0", Set: percent(&o.loss), Usage: "percentage of packets that the network loses"},
 		{
 			Name: "delay", Arg: "MIN-MAX", Set: o.setDelay,
-			Usage: "how long a packet takes, at random in between (default 1ms-3ms; wan 50ms-150ms)",
+			Usage: "a packet takes a random time in this range (default 1ms-3ms; wan 50ms-150ms)",
 		},
 		{
 			Name: "for", Arg: "DURATION", Default: "2m", Set: settings.Duration(&o.trial.Rest),
-			Usage: "virtual time in which no node comes or goes",
+			Usage: "virtual time during which no node joins or leaves",
 		},
 		{
 			Name: "crash", Arg: "N", Default: "1", Set: settings.Number(&o.trial.Crash, 0, lease.MaxNodes),
-			Usage: "how many nodes crash at once, at the end",
+			Usage: "number of nodes that crash at once, at the end",
 		},
 		{
 			Name: "network", Arg: "lan|wan", Default: "lan", Set: settings.OneOf(&o.network, "lan", "wan"),
-			Usage: "kind of network, which picks delays and timings",
+			Usage: "kind of network, which sets delays and timings",
 		},
 		{Name: "heartbeat", Arg: "DURATION", Set: settings.Duration(&c.HeartbeatInterval), Usage: "renew leases this often (default 2s; wan 5s)"},
-		{Name: "ttl", Arg: "DURATION", Set: settings.Duration(&c.LeaseTTL), Usage: "a lease ends when it is this old (default 6s; wan 20s)"},
+		{Name: "ttl", Arg: "DURATION", Set: settings.Duration(&c.LeaseTTL), Usage: "a lease expires when it is this old (default 6s; wan 20s)"},
 		{
 			Name: "gossip-nodes", Arg: "N", Set: settings.Number(&c.GossipNodes, 1, cluster.MaxGossipNodes),
-			Usage: "send news to this many nodes at a time (default 3; wan 4)",
+			Usage: "each gossip round sends to this many random nodes (default 3; wan 4)",
 		},
 		{
 			Name: "seed", Arg: "N", Default: "1", Set: settings.Number(&o.seed, 0, math.MaxInt64),
-			Usage: "picks delays and losses, and the nodes that leave and crash",
+			Usage: "selects delays, losses, and the nodes that leave and crash",
 		},
 	}
 	for i := range list {
@@ -124,7 +124,7 @@ func (o *simulation) setDelay(v string) error {
 // check fills in defaults and checks settings that depend on each other.
 func (o *simulation) check() error {
 	if o.trial.Crash >= o.trial.Nodes {
-		return settings.UsageError(fmt.Sprintf("--crash %d: at most %d of %d nodes can crash, since one has to see it",
+		return settings.UsageError(fmt.Sprintf("--crash %d: at most %d of %d nodes can crash, because one must see it",
 			o.trial.Crash, o.trial.Nodes-1, o.trial.Nodes))
 	}
 	o.timings.ID = "any"

@@ -95,7 +95,7 @@ a      6           75.0%
 b      2           25.0%
 
 8 partitions by "s\n", max/mean 1.50, variation 50.0%
-table 0000000000000123, version 9 at this agent, another one at 2 members: see roost members
+table 0000000000000123, version 9 at this agent, a different one at 2 members: see roost members
 advice
 `,
 		"place k": `KEY    PARTITION  OWNER  GOSSIP       API
@@ -111,7 +111,7 @@ partition 0: "b won\x1b"
 			"\"\\u202ex\"  a     0     0          0\n",
 		"rooms --node b --limit 1": "ROOM  NODE  SIZE  PARTITION  EPOCH\n" +
 			"r     b     0     0          0\n\n" +
-			"there are more than these 1: see --limit and --node\n",
+			"there are more rooms than these 1: see --limit and --node\n",
 		"rooms --node a":          "ROOM  NODE  SIZE  PARTITION  EPOCH\n",
 		"rooms --node bb":         "ROOM  NODE  SIZE  PARTITION  EPOCH\n\nno member is called bb; did you mean a or b?\n",
 		"room pinned":             "pinned lives on b (partition 7): already pinned.\n" + candidates,
@@ -119,12 +119,12 @@ partition 0: "b won\x1b"
 		"room -- pinned":          "pinned lives on b (partition 7): already pinned.\n" + candidates,
 		"room show move --size 9": "move is not pinned. With 9 participants it would go to b (partition 7): it owns it.\n" + candidates,
 		"room doubt":              "doubt probably lives on b (partition 7): it was known to.\n" + candidates,
-		"room huge":               "huge is not pinned, and cannot be now: no node has the capacity.\n" + candidates,
-		"room relays huge -n 5 --publishers 1 --subscribers 900": "relays of huge, the best first: c a\n",
-		"room relays move":               "no further node takes rooms, so move has no relays\n",
+		"room huge":               "huge is not pinned, and cannot be pinned now: no node has the capacity.\n" + candidates,
+		"room relays huge -n 5 --publishers 1 --subscribers 900": "relays of huge, best first: c a\n",
+		"room relays move":               "no other node accepts rooms, so move has no relays\n",
 		"room resolve \u202ex --size 2":  "\"\\u202ex\" lives on b (partition 7, override): the owner is full\n",
 		"room move .. b":                 ".. lives on b: moved on request\n",
-		"room release a/b":               "a/b is not pinned any more\n",
+		"room release a/b":               "a/b is no longer pinned\n",
 		"room release a/b --output json": "{\"room\":\"a/b\"}\n",
 	} {
 		code, got, problem := roostIn(t, f.Env, strings.Fields(command)...)
@@ -146,11 +146,11 @@ func TestStaleTable(t *testing.T) {
 		f.Set("GET /v1/partitions", table)
 		for command, want := range map[string]string{
 			"place k": staleTable, "owners k": staleTable, "partitions": staleTable,
-			"plan --add node-d": "the table is the last one of an agent that is isolated, fenced or stalled",
+			"plan --add node-d": "this agent is isolated, fenced or stalled, so its table may be old",
 		} {
 			code, out, problem := roostIn(t, f.Env, strings.Fields(command)...)
 			if command == "partitions" { // no script parses its lines below the table
-				if strings.Contains(out, "the same at every member") == stale {
+				if strings.Contains(out, "the same on every member") == stale {
 					t.Errorf("stale %v:\n%s", stale, out)
 				}
 				out, problem = "", out
@@ -190,8 +190,8 @@ func TestMembersLost(t *testing.T) {
 func TestAllTable(t *testing.T) {
 	const want = `AGENT STATE SEES TABLE DOES NOT SEE LOST HTTP
 node-a * active 5 same - - ADDR
-node-b ? - - - - states no HTTP API that others reach
-node-c ? - - - - states no HTTP API that others reach
+node-b ? - - - - reports no HTTP address that others can reach
+node-c ? - - - - reports no HTTP address that others can reach
 other-001 active 1 differs node-a, node-b, node-c, other-002 node-a crashed http://ADDR
 other-002 ? - - - - no answer
 `
@@ -247,7 +247,7 @@ Jan  2 03:04:05.002  1m1s  lost           b            crashed, owned 1 partitio
 Jan  2 03:04:05.003  1m1s  lost           900 members  expired, owned 60 partitions
 Jan  2 03:04:05.004  1m1s  moved          -            61 partitions; this node gained 30, lost 0
 Jan  2 03:04:05.005  1m1s  returned       b
-Jan  2 03:04:05.006  1m1s  returned       b            another incarnation; the one before: replaced
+Jan  2 03:04:05.006  1m1s  returned       b            new incarnation; the previous one: replaced
 Jan  2 03:04:05.007  1m1s  returned       b            a second process with this id, at 10.0.0.2:7946; the one at 10.0.0.1:7946 stops
 Jan  2 03:04:05.008  1m1s  draining       b            flapping
 Jan  2 03:04:05.009  1m1s  undrained      b

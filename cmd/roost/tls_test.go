@@ -107,17 +107,17 @@ func TestTLS(t *testing.T) {
 		"ours": {[]string{"--addr", secure, "--ca", ours.file, "--cert", good, "--cert-key", goodKey}, ""},
 		"none": {
 			[]string{"--addr", secure, "--ca", ours.file},
-			"requires a certificate of its --http-client-ca; give one with --cert and --cert-key",
+			"requires a certificate from the CA in its --http-client-ca; give one with --cert and --cert-key",
 		},
 		"expired": {
 			[]string{"--addr", secure, "--ca", ours.file, "--cert", old, "--cert-key", oldKey},
 			"rejects this client's certificate",
 		},
-		"foreign":        {[]string{"--addr", secure, "--ca", ours.file, "--cert", foreign, "--cert-key", foreignKey}, "of its --http-client-ca"},
+		"foreign":        {[]string{"--addr", secure, "--ca", ours.file, "--cert", foreign, "--cert-key", foreignKey}, "in its --http-client-ca"},
 		"plain":          {[]string{"--addr", a.Base}, "speaks https: put https:// in front of its address"},
-		"wrong CA":       {[]string{"--addr", secure, "--ca", theirs.file}, "name the CA of the agent's certificate with --ca"},
-		"machine's CAs":  {[]string{"--addr", secure}, "is not trusted here"},
-		"another name":   {[]string{"--addr", strings.Replace(secure, "127.0.0.1", "localhost", 1), "--ca", ours.file}, "is not trusted here"},
+		"wrong CA":       {[]string{"--addr", secure, "--ca", theirs.file}, "give the CA of the agent's certificate with --ca"},
+		"machine's CAs":  {[]string{"--addr", secure}, "this client does not trust the certificate"},
+		"another name":   {[]string{"--addr", strings.Replace(secure, "127.0.0.1", "localhost", 1), "--ca", ours.file}, "this client does not trust the certificate"},
 		"no certificate": {[]string{"--addr", secure, "--ca", goodKey}, "has no certificate in PEM"},
 		"half":           {[]string{"--addr", secure, "--cert", good}, "--cert and --cert-key belong together"},
 		"without TLS":    {[]string{"--addr", a.Base, "--ca", ours.file}, "certificates need https:// in front of the address"},
@@ -279,7 +279,7 @@ func TestGuardedReads(t *testing.T) {
 	}
 	succeeds(t, "members", "--addr", a.Base, "--token-file", look)
 	code, _, problem := roost(t, "drain", "--addr", a.Base, "--token-file", look)
-	if code == 0 || !strings.Contains(problem, "this is not it") {
+	if code == 0 || !strings.Contains(problem, "this token is wrong") {
 		t.Errorf("drain with the token for reads: %d %s", code, problem)
 	}
 }

@@ -23,12 +23,11 @@ func (p *program) topCommand() *cobra.Command {
 	var every time.Duration
 	cmd := p.clientCommand(&cobra.Command{
 		Use:   "top [flags]",
-		Short: "Watch a cluster on the whole terminal",
-		Long: `Show, and keep showing, the members as the agent sees them: how old their leases
-are, what they own and carry, whose table differs, and the last changes. q or
-Ctrl-C ends it; the arrows, or j and k, scroll through members that do not fit,
-members in trouble first. It needs a terminal; for files and pipes there is
-roost members --watch.`,
+		Short: "Watch a cluster in the whole terminal window",
+		Long: `Watch the members as the agent sees them: how old their leases are, what they own and
+carry, whose table differs, and the last changes. Members with problems come first. Use the
+arrow keys, or j and k, to scroll, and q or Ctrl-C to quit. The command needs a terminal;
+for files and pipes use roost members --watch.`,
 		Example: `  roost top
   roost top --addr 10.0.0.7:8401 --every 500ms`,
 		Args: takes(),
@@ -38,7 +37,7 @@ roost members --watch.`,
 		}
 		in, ok := p.stdin.(*os.File)
 		if !s.Term.Moves || !ok || !term.Is(in) {
-			return settings.UsageError("top needs a terminal whose cursor can be moved (TERM is not dumb); for files and pipes use: roost members --watch")
+			return settings.UsageError("top needs a terminal with a movable cursor (TERM is not dumb); for files and pipes use: roost members --watch")
 		}
 		now, err := topNow(ctx, s, clusterhttp.Partitions{})
 		if err != nil {
@@ -105,7 +104,7 @@ func followEvents(ctx context.Context, s *session.Session, changed chan<- struct
 		case !first:
 			add(batchLines(now, b))
 		case heard:
-			add(term.TextLines(now.Format(time.TimeOnly) + "  " + s.AnswersAgain() + "; changes in between are not listed"))
+			add(term.TextLines(now.Format(time.TimeOnly) + "  " + s.AnswersAgain() + "; changes in between are missing"))
 		}
 		heard = true
 		return nil
@@ -198,7 +197,7 @@ func (v topView) page(columns, lines, skip int, news []term.Line) []term.Line {
 func (v topView) aged(now time.Time, every time.Duration) topView {
 	const grace = 3 * time.Second
 	if v.problem == "" && now.Sub(v.at) > every+grace {
-		v.problem = "its process may be paused, or its machine starved"
+		v.problem = "its process may be paused, or its machine out of CPU"
 	}
 	return v
 }
@@ -215,7 +214,7 @@ func (v topView) trouble(m clusterhttp.Member) int {
 func (v topView) head() []term.Line {
 	title := term.Line{
 		{Text: "roost top", Tone: term.Heading},
-		{Text: "  " + v.at.Format(time.TimeOnly) + "  q ends", Tone: term.Faint},
+		{Text: "  " + v.at.Format(time.TimeOnly) + "  q quits", Tone: term.Faint},
 		{Text: fmt.Sprintf("  cluster %s, as %s at %s sees it", term.Printable(v.stats.Settings.Cluster), v.members.Self, v.addr)},
 	}
 	head := []term.Line{title, v.summary()}

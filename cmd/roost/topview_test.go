@@ -87,7 +87,7 @@ func TestTopAged(t *testing.T) {
 	for after, want := range map[time.Duration]string{
 		0:                "",
 		13 * time.Second: "",
-		14 * time.Second: "its process may be paused, or its machine starved",
+		14 * time.Second: "its process may be paused, or its machine out of CPU",
 	} {
 		if got := v.aged(v.at.Add(after), 10*time.Second).problem; got != want {
 			t.Errorf("after %v: %q, want %q", after, got, want)

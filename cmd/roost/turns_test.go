@@ -33,8 +33,8 @@ func TestTurns(t *testing.T) {
 		return nil
 	})
 	for range 3 { // turns make it flap
-		one.Exits(exitFailed, "agent failed", `two processes use the node id "x": this one at `+one.Gossip,
-			"and one at "+two.Gossip, "give each its own id (--id)")
+		one.Exits(exitFailed, "agent failed", `two processes use the node id "x": this process at `+one.Gossip,
+			"and a process at "+two.Gossip, "give each its own id (--id)")
 		one, two = two, start(one.Gossip) // as its supervisor does
 	}
 	two.Logs("owns nothing", "flapping", "a process with its id was at "+one.Gossip)

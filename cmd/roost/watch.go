@@ -21,12 +21,12 @@ func (p *program) watchCommand() *cobra.Command {
 	return p.scopedCommand(&cobra.Command{
 		Use:   "watch [flags]",
 		Short: "Print changes as they happen",
-		Long: `Print one line for each change that the agent sees, until Ctrl-C. It begins with the live
-members and what the agent's own node owns. "moved" is about the whole cluster; "acquired" and
-"released" are about that node. If the agent goes away, the command waits for it to come back,
-and then prints the state at that time.`,
+		Long: `Print one line for each change that the agent sees, until Ctrl-C. The output begins with the
+live members and what the agent's own node owns. "moved" is about the whole cluster; "acquired"
+and "released" are about the agent's own node. If the agent goes away, the command waits until it
+is back, and then prints the state at that time.`,
 		Example: `  roost watch
-  roost watch --output json | jq -c '.joined, .left'     one batch of changes a line`,
+  roost watch --output json | jq -c '.joined, .left'     one batch of changes per line`,
 		Args: takes(),
 	}, func(ctx context.Context, s *session.Session, _ []string) error {
 		heard, away := false, false
@@ -44,7 +44,7 @@ and then prints the state at that time.`,
 				return err
 			}
 			if !away {
-				term.Complain(s.Err, "the agent at "+s.Addr+" has ended, or cannot be reached; retrying")
+				term.Complain(s.Err, "the agent at "+s.Addr+" has stopped or is unreachable; retrying")
 			}
 			away = true
 			return nil

@@ -22,7 +22,7 @@ import (
 )
 
 func main() {
-	url := flag.String("redis", "", "URL of a Redis that the nodes share (default: this process's memory)")
+	url := flag.String("redis", "", "URL of a Redis that the nodes share (default: memory of this process)")
 	flag.Parse()
 	if err := run(context.Background(), *url); err != nil {
 		log.Fatal(err)

@@ -25,7 +25,7 @@ import (
 )
 
 func main() {
-	url := flag.String("redis", "", "URL of a Redis (default: this process's memory)")
+	url := flag.String("redis", "", "URL of a Redis (default: memory of this process)")
 	flag.Parse()
 	slog.SetLogLoggerLevel(slog.LevelError) // the output shows enough
 	ctx := context.Background()

@@ -274,7 +274,7 @@ func (e *relay) take(u *upstream, i int, payload []byte, s *source) *source {
 	return l.source
 }
 
-// begin makes the upstream u the origin of a line.
+// begin makes the upstream u the source of a line.
 func (e *relay) begin(l *line, u *upstream, s *source) {
 	e.call.replace(l.source, s)
 	if l.source == nil && s.kind == webrtc.RTPCodecTypeAudio { // a relayed audio source counts as a publisher on this node

@@ -38,8 +38,8 @@ func (p pipes) dial(context.Context, string, string) (net.Conn, error) {
 func (p pipes) Close() error   { return nil }
 func (p pipes) Addr() net.Addr { return new(net.TCPAddr) }
 
-// A client that sends no offer, or reads no answer, costs a node nothing for long. It would delay the node's
-// drain, too.
+// A node soon gives up on a client that sends no offer or reads no answer, and frees its resources. It would
+// delay the node's drain, too.
 func TestSilentClients(t *testing.T) {
 	t.Parallel()
 	p := startPair(t)

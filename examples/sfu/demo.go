@@ -126,9 +126,9 @@ type show struct {
 func runDemo(ctx context.Context, args []string, out io.Writer) error {
 	f := flag.NewFlagSet("demo", flag.ContinueOnError)
 	redis := f.String("redis", "", "URL of a Redis (default: a stand-in in this process)")
-	most := f.Int("room-max", 10, "subscribers of one room on one node")
-	listen := f.String("http", "127.0.0.1:0", "host:port of the page")
-	once := f.Bool("once", false, "end after the last fault (default: the page and its nodes stay until Ctrl-C)")
+	most := f.Int("room-max", 10, "maximum number of subscribers of a room on one node")
+	listen := f.String("http", "127.0.0.1:0", "host:port to serve the page on")
+	once := f.Bool("once", false, "exit after the last fault (default: keep the page and its nodes until Ctrl-C)")
 	if err := f.Parse(args); err != nil {
 		return err
 	}
@@ -168,7 +168,7 @@ func runDemo(ctx context.Context, args []string, out io.Writer) error {
 	_, _ = fmt.Fprintf(out, `Join a call yourself: open http://%s twice, and watch it move with its room.
 
 3 nodes and %d rooms, each with a publisher and 2 subscribers. For each fault: how many rooms moved, and for
-how long a subscriber heard and saw nothing. A packet of sound comes every 20 ms, a picture every 40 ms.
+how long a subscriber heard and saw nothing. A sound packet arrives every 20 ms, a picture every 40 ms.
 
 `, addr, demoRooms)
 	_, _ = fmt.Fprint(out, strings.TrimRight(fmt.Sprintf(demoRow, "", "rooms", "no sound", "", "no picture", ""), " \n")+"\n")
@@ -180,7 +180,7 @@ how long a subscriber heard and saw nothing. A packet of sound comes every 20 ms
 		return err
 	}
 	s.now("nothing more")
-	_, _ = fmt.Fprintf(out, "\nhttp://%s and its nodes stay until Ctrl-C.\n", addr)
+	_, _ = fmt.Fprintf(out, "\nhttp://%s and its nodes run until Ctrl-C.\n", addr)
 	<-ctx.Done()
 	return nil
 }

@@ -140,7 +140,7 @@ func (f *farm) drain(id string) error {
 	f.hide(id, true)
 	const timeout = 40 * time.Second
 	if !n.Stop(timeout) || !n.State().Success() {
-		return fmt.Errorf("node %s did not end in order: %s\n%s", id, n.State(), n.Log)
+		return fmt.Errorf("node %s did not stop cleanly: %s\n%s", id, n.State(), n.Log)
 	}
 	return nil
 }
@@ -186,7 +186,7 @@ func (f *farm) homes(ctx context.Context, rooms []string) (map[string]reconnect.
 				continue
 			}
 			if homes[room] = d; f.node(string(d.To)) == nil {
-				err = fmt.Errorf("%s still lives on %s, which has ended", room, d.To)
+				err = fmt.Errorf("%s still lives on %s, which has stopped", room, d.To)
 			}
 			break
 		}

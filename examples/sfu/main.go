@@ -55,14 +55,14 @@ func runNode(ctx context.Context, args []string, _ io.Writer) error {
 	f := flag.NewFlagSet("node", flag.ContinueOnError)
 	var cfg nodeConfig
 	f.StringVar(&cfg.ID, "id", "a", "name of the node")
-	f.StringVar(&cfg.listen, "http", "127.0.0.1:0", "host:port for HTTP and WebSockets, as clients reach it")
-	f.StringVar(&cfg.media, "media", "127.0.0.1:0", "host:port for all media (UDP), as clients reach it")
+	f.StringVar(&cfg.listen, "http", "127.0.0.1:0", "host:port for HTTP and WebSockets, where clients reach it")
+	f.StringVar(&cfg.media, "media", "127.0.0.1:0", "host:port for all media (UDP), where clients reach it")
 	f.StringVar(&cfg.redis, "redis", "redis://127.0.0.1:6379", "URL of the Redis that the nodes share")
 	f.StringVar(&cfg.Bind, "bind", "127.0.0.1:0", "host:port for gossip")
-	f.StringVar(&cfg.Advertise, "advertise", "", "host:port at which others reach -bind")
-	f.IntVar(&cfg.most, "room-max", 0, "subscribers of one room; more go to relays of it on other nodes; 0: any number")
-	join := f.String("join", "", "other nodes' -bind, with commas")
-	child := f.Bool("exit-on-stdin-close", false, "end when standard input closes")
+	f.StringVar(&cfg.Advertise, "advertise", "", "host:port where other nodes reach -bind")
+	f.IntVar(&cfg.most, "room-max", 0, "maximum number of subscribers of a room; more go to relays on other nodes; 0 means no limit")
+	join := f.String("join", "", "-bind addresses of other nodes, separated by commas")
+	child := f.Bool("exit-on-stdin-close", false, "exit when standard input is closed")
 	if err := f.Parse(args); err != nil {
 		return err
 	}
@@ -99,9 +99,9 @@ func runNode(ctx context.Context, args []string, _ io.Writer) error {
 // runBots runs bots until ctx ends, and prints the gaps in what they received.
 func runBots(ctx context.Context, args []string, out io.Writer) error {
 	f := flag.NewFlagSet("bots", flag.ContinueOnError)
-	nodes := f.String("nodes", "", "host:port of nodes, with commas")
-	rooms := f.Int("rooms", 8, "rooms with a publisher each")
-	subscribers := f.Int("subscribers", 2, "subscribers in each room")
+	nodes := f.String("nodes", "", "host:port of nodes, separated by commas")
+	rooms := f.Int("rooms", 8, "number of rooms, with one publisher each")
+	subscribers := f.Int("subscribers", 2, "number of subscribers in each room")
 	report := f.Bool("report", true, "report lost nodes")
 	every := f.Duration("every", 10*time.Second, "how often to print the gaps")
 	if err := f.Parse(args); err != nil {

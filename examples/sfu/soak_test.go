@@ -25,7 +25,7 @@ var (
 	pictures = flag.Int("pictures", 30, "pictures a second of each publisher")
 )
 
-// soak is a long trial, and what it has found.
+// soak contains the state and the results of a long test.
 type soak struct {
 	*trial
 	every  time.Duration // from one fault to the next

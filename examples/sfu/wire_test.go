@@ -11,8 +11,8 @@ import (
 	"github.com/roost-cluster/roost/internal/redistest"
 )
 
-// wire is the way of gossip to a node, TCP and UDP on one port, and can be cut: then nothing
-// arrives, and no side notices.
+// wire forwards gossip to a node, with TCP and UDP on one port. It can be cut: then nothing arrives, and
+// neither side notices.
 type wire struct {
 	tcp    *redistest.Link
 	udp    *net.UDPConn

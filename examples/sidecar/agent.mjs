@@ -18,7 +18,7 @@ export async function ask(method, path, body = {}) {
   return answer;
 }
 
-// locate returns the node of the room: by its pin, or by the hash if the agent has no store.
+// locate returns the node of the room: by its pin, or by hash if the agent has no store.
 export async function locate(room, demand, self) {
   try {
     return await ask('POST', roomPath(room) + '/resolve', demand);

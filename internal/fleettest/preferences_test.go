@@ -13,7 +13,8 @@ import (
 // at is a place of rooms: a zone, by one of the preferences.
 type at struct{ zone, preference string }
 
-// resolveRooms resolves rooms by a list of preferences at one node, and returns how many the store has in each place.
+// resolveRooms resolves rooms with a list of preferences at one node, and returns how many rooms are pinned
+// in each place, according to the store.
 func (f *fleet) resolveRooms(look *eye, n *node, rooms []string, d affinity.Demand) map[at]int {
 	f.t.Helper()
 	homes := make([]affinity.Assignment, len(rooms))

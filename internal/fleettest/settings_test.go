@@ -16,10 +16,10 @@ func others(s setup) map[string]setup {
 	partitions, prefix, cost, name := s, s, s, s
 	partitions.Partitions, prefix.Prefix, cost.CostTimes, name.Cluster = 64, "other:", 2, "other"
 	return map[string]setup{
-		`partitions is 64 here and 1024 on `:                               partitions,
-		`prefix is other: here and roost: on `:                             prefix,
-		`cost of 2 participants is 4 here and 2 on `:                       cost,
-		`cluster "` + s.Cluster + `" has the keys of this store (so says `: name,
+		`partitions is 64 here and 1024 on `:                                     partitions,
+		`prefix is other: here and roost: on `:                                   prefix,
+		`cost of 2 participants is 4 here and 2 on `:                             cost,
+		`cluster "` + s.Cluster + `" uses the keys of this store (according to `: name,
 	}
 }
 

@@ -269,8 +269,8 @@ func (n *Node) Addr() string { return n.own.Load().at.String() }
 
 // SetKeys returns these errors for changes that would cut off this node if they were made in one step.
 var (
-	ErrPlain  = errors.New("gossip: this node sends plain text, so it has to accept that until all nodes encrypt: keep plain text among the keys")
-	ErrSealed = errors.New("gossip: this node encrypts, and can send or accept plain text only after a new start")
+	ErrPlain  = errors.New("gossip: this node sends plain text, so it must accept plain text until all nodes encrypt: keep plain text among the keys")
+	ErrSealed = errors.New("gossip: this node encrypts, and can send or accept plain text only after a restart")
 )
 
 // SetKeys replaces the keys. The first key encrypts, and every key decrypts. While a cluster switches to its

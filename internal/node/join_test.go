@@ -595,7 +595,8 @@ func TestDialedByMembers(t *testing.T) {
 	}
 }
 
-// A node whose cluster owns nothing owns at once what it is undrained for: nobody has to give it up.
+// If nobody in the cluster owns anything, an undrained node owns its partitions at once, because no other
+// node has to release them first.
 func TestUndrainAlone(t *testing.T) {
 	w := newNetwork(t, func(c *node.Config) { c.Debounce = time.Second }, "a")
 	w.nodes["a"].Drain(w.now)

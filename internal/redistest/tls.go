@@ -11,7 +11,7 @@ import (
 	"testing"
 )
 
-// The user that a server of StartTLS accepts.
+// This is the only user that a server of StartTLS accepts.
 const (
 	user     = "roost"
 	password = "correct-horse:battery/staple?" // needs escaping in a URL

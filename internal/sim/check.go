@@ -10,12 +10,12 @@ import (
 	"github.com/roost-cluster/roost/placement"
 )
 
-// maxProblems is after how many disagreements to stop.
+// maxProblems is the number of disagreements after which Disagreements stops.
 const maxProblems = 8
 
-// Disagreements returns why these nodes, or all if no id is given, do not agree: different members, different
-// tables, partitions that are not owned by exactly one node, or published changes that do not add up to what
-// a node owns. It stops after a few.
+// Disagreements returns the reasons why these nodes do not agree, or why all nodes do not agree if no id is
+// given: different members, different tables, partitions that are not owned by exactly one node, or published
+// changes that do not add up to what a node owns. It stops after a few reasons.
 func (c *Cluster) Disagreements(ids ...string) []string {
 	nodes := c.all()
 	if len(ids) > 0 {
@@ -25,7 +25,7 @@ func (c *Cluster) Disagreements(ids ...string) []string {
 		return nil
 	}
 	if problems := differences(nodes); len(problems) > 0 {
-		return problems // the following checks take longer
+		return problems // the checks below take longer
 	}
 	return wrongOwners(nodes)
 }
@@ -78,8 +78,8 @@ func differences(nodes []*Process) (problems []string) {
 	return problems
 }
 
-// agreed reports whether there are no Disagreements. Most of the time it only compares two nodes, because the
-// node that disagreed at the last look probably still does.
+// agreed reports whether there are no Disagreements. Usually it only compares two nodes, because the node
+// that disagreed at the last check probably still disagrees.
 func (c *Cluster) agreed() bool {
 	nodes := c.all()
 	if len(nodes) == 0 {

@@ -5,8 +5,8 @@ import (
 	"unsafe"
 )
 
-// reading is how package time represents a moment from time.Now: bit 63 is set, 33 bits are seconds since
-// 1885, and 30 bits are nanoseconds. The monotonic clock follows.
+// reading is how package time represents a time from time.Now: bit 63 is set, 33 bits are seconds since 1885,
+// and 30 bits are nanoseconds. The monotonic clock follows.
 type reading struct {
 	wall      uint64
 	monotonic int64
@@ -19,7 +19,7 @@ const (
 	untilMaxNow = 1 << 33 // seconds: the year 2157
 )
 
-// clock returns a moment with both clocks, like time.Now, so that the wall clock can be set while the
+// clock returns a time that contains both clocks, like time.Now, so that the wall clock can be set while the
 // monotonic clock continues. Package time has no function for that. A test checks the layout that clock
 // relies on.
 func clock(wall time.Time, monotonic time.Duration) time.Time {

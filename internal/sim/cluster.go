@@ -17,13 +17,13 @@ import (
 type Options struct {
 	Seed   uint64        // two runs with the same seed are identical
 	Delay  time.Duration // delay of every packet; default 1 ms
-	Jitter time.Duration // maximum of a random addition to Delay
+	Jitter time.Duration // maximum random time that is added to Delay
 	Loss   float64       // share of packets that are lost, 0 to 1
 
 	// Config changes the configuration of every core, which begins with the defaults of cluster.LAN.
 	Config func(*node.Config)
 
-	// Unwatched turns watching off, so that only leases detect crashes.
+	// Unwatched disables watch streams, so that only leases detect crashes.
 	Unwatched bool
 
 	Log func(*Process, node.Event) // default: nothing
@@ -37,10 +37,10 @@ type Options struct {
 
 // Setup configures how a process is started.
 type Setup struct {
-	Clock     time.Duration // how far its wall clock is ahead of the others'
+	Clock     time.Duration // how far its wall clock is ahead of the other clocks
 	Config    func(*node.Config)
 	Addr      string   // default: an address that no process has had before
-	Seeds     []string // addresses; default: three nodes that run already, or else that start with it
+	Seeds     []string // addresses; default: three running nodes, or if none run, nodes that start at the same time
 	Bootstrap bool     // the node does not wait for the seeds
 }
 
@@ -55,16 +55,16 @@ type Cluster struct {
 	nodes    map[string]*Process // nodes that run or are paused
 	hosts    int                 // number of addresses that were assigned
 	outsider Process             // never runs
-	probing  bool                // probes are already planned for this moment
-	doubt    string              // the first node that disagreed at the last look
+	probing  bool                // probes are already planned for this time
+	doubt    string              // the first node that disagreed at the last check
 
-	// measured is set during a trial, for which thousands of nodes must fit into memory. They share equal
-	// data, and keep no batches.
+	// measured is set during a trial, in which thousands of nodes must fit into memory. The nodes share equal
+	// data and keep no batches.
 	measured bool
 	shared   shared
 }
 
-// New returns a cluster without a node. Its time begins at the same moment in each run.
+// New returns a cluster without a node. Its time starts at the same value in each run.
 func New(opts Options) *Cluster {
 	opts.Delay = cmp.Or(opts.Delay, time.Millisecond)
 	if opts.Tap == nil {
@@ -90,7 +90,7 @@ func New(opts Options) *Cluster {
 	}
 }
 
-// Elapsed returns the time since the cluster was made.
+// Elapsed returns the virtual time since New.
 func (c *Cluster) Elapsed() time.Duration { return c.now.Sub(c.begin) }
 
 // Run lets time pass.
@@ -111,7 +111,7 @@ func (c *Cluster) Run(d time.Duration) {
 	c.now = end
 }
 
-// look is how often conditions are checked.
+// look is the time between two checks of a condition.
 const look = 10 * time.Millisecond
 
 // RunUntil lets time pass until the condition holds, which it checks every 10 ms. It returns how long that
@@ -127,12 +127,12 @@ func (c *Cluster) RunUntil(condition func() bool, limit time.Duration) (took tim
 	return c.now.Sub(begin), true
 }
 
-// after runs do on a process some time later.
+// after runs do on a process after the time d.
 func (c *Cluster) after(p *Process, d time.Duration, do func()) {
 	c.queue.push(event{at: c.now.Add(d), to: p, do: do, slept: p.slept})
 }
 
-// Start starts processes at the same moment.
+// Start starts processes at the same time.
 func (c *Cluster) Start(ids ...string) {
 	seeds := c.seeds(len(ids))
 	for _, id := range ids {
@@ -143,7 +143,7 @@ func (c *Cluster) Start(ids ...string) {
 // StartWith starts one process.
 func (c *Cluster) StartWith(id string, s Setup) *Process { return c.start(id, c.seeds(1), s) }
 
-// seeds returns three nodes that run already, or else the first of n new ones.
+// seeds returns three running nodes. If none run, it returns the first of n new nodes.
 func (c *Cluster) seeds(n int) (seeds []string) {
 	for _, p := range c.all() {
 		seeds = append(seeds, p.Addr)
@@ -163,8 +163,8 @@ func addrOf(host int) string {
 	return fmt.Sprintf("10.%d.%d.%d:7946", host>>16, host>>8&0xff, host&0xff)
 }
 
-// start starts a process. An earlier process that still runs under the id continues,
-// and is no longer among the nodes.
+// start starts a process. If an earlier process with the same id still runs, it continues, but is no longer
+// one of the nodes.
 func (c *Cluster) start(id string, seeds []string, s Setup) *Process {
 	p := &Process{
 		ID: id, Addr: s.Addr, c: c, offset: s.Clock, boot: c.now, runs: make(map[placement.Partition]*run),
@@ -207,7 +207,7 @@ func lan() node.Config {
 	}
 }
 
-// Node returns the process of an id; it panics if none runs under it.
+// Node returns the process that runs with this id. It panics if there is none.
 func (c *Cluster) Node(id string) *Process {
 	if c.nodes[id] == nil {
 		panic("sim: no node " + id)
@@ -243,9 +243,9 @@ func (c *Cluster) Crash(ids ...string) {
 	}
 }
 
-// Leave makes a node leave like an agent: it drains until all agree and its runs have returned, or until its
-// TTL or the maximum wait of a handoff is over, sends a leave message, and ends a second later. This much
-// time passes.
+// Leave makes a node leave like an agent: it drains, sends a leave message, and exits a second later. The
+// drain lasts until all nodes agree and the node's runs have returned, but at most for its TTL or the maximum
+// wait of a handoff. Leave lets this time pass.
 func (c *Cluster) Leave(id string) {
 	p := c.Node(id)
 	p.Drain()
@@ -255,14 +255,14 @@ func (c *Cluster) Leave(id string) {
 	c.exit(p)
 }
 
-// LeaveAtOnce makes a node leave without a drain. It ends a second later.
+// LeaveAtOnce makes a node leave without a drain. Its process exits a second later.
 func (c *Cluster) LeaveAtOnce(id string) {
 	p := c.Node(id)
 	c.sendLeave(p)
 	c.after(p, lastWords, func() { c.exit(p) })
 }
 
-// lastWords is how long a process lives after its leave message.
+// lastWords is how long a process runs after its leave message.
 const lastWords = time.Second
 
 // sendLeave makes a node that owns nothing leave. Its process still runs.
@@ -271,7 +271,7 @@ func (c *Cluster) sendLeave(p *Process) {
 	delete(c.nodes, p.ID)
 }
 
-// Restart crashes a process and starts it again, with the same id, on another address.
+// Restart crashes a process and starts it again, with the same id, at another address.
 func (c *Cluster) Restart(id string) {
 	c.Crash(id)
 	c.Start(id)
@@ -280,15 +280,15 @@ func (c *Cluster) Restart(id string) {
 // Pause stops a process, like SIGSTOP. Messages to it wait.
 func (c *Cluster) Pause(id string) {
 	p := c.Node(id)
-	p.View() // the interrupted turn must not show anything any more
+	p.View() // the interrupted turn must not publish anything any more
 	p.status = paused
 }
 
-// Resume continues a paused process. It finishes the interrupted turn, and looks at the clock before it reads
-// anything that has waited, which is the worst case.
+// Resume continues a paused process. The process finishes the interrupted turn, and reads the clock before it
+// reads the messages that waited, because that is the worst case.
 func (c *Cluster) Resume(id string) { c.Node(id).Resume() }
 
-// Resume is Cluster.Resume for a process that another one has replaced under its id.
+// Resume is like Cluster.Resume, but also works for a process whose id another process has taken over.
 func (p *Process) Resume() {
 	if p.status != paused {
 		return
@@ -315,8 +315,8 @@ func (c *Cluster) Suspend(id string) {
 	c.probe()
 }
 
-// Wake continues a suspended process. Its wall clock is right again or, if stale is set, has stood still,
-// too.
+// Wake continues a suspended process. Its wall clock is right again, unless stale is set: then the wall clock
+// stood still, too.
 func (c *Cluster) Wake(id string, stale bool) {
 	p := c.Node(id)
 	if p.status != suspended {
@@ -333,14 +333,14 @@ func (c *Cluster) Wake(id string, stale bool) {
 	for _, e := range waiting {
 		p.handle(e)
 	}
-	for _, w := range p.watches { // the other end of the stream is gone, as its next probe shows
+	for _, w := range p.watches { // the other end of the stream is gone, and the next probe detects that
 		if w.open {
 			c.end(w, leastIdleTimeout+time.Duration(c.net.streamRng.Int64N(int64(mostIdleTimeout-leastIdleTimeout))))
 		}
 	}
 }
 
-// Crash is Cluster.Crash for a process that another one has replaced under its id.
+// Crash is like Cluster.Crash, but also works for a process whose id another process has taken over.
 func (p *Process) Crash() { p.c.exit(p) }
 
 // Fingerprint identifies what every node knows and has done so far. Two runs with the same seed have the same

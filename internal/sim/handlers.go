@@ -13,7 +13,7 @@ import (
 
 // Handlers gives each node a handler for each partition that it owns, like RunOwned, and watches them.
 type Handlers struct {
-	Stop func(*Process) time.Duration // how long a run takes to return once it is cancelled
+	Stop func(*Process) time.Duration // how long a run takes to return after it is cancelled
 
 	Overlaps []Overlap
 	Gaps     []Gap
@@ -22,20 +22,20 @@ type Handlers struct {
 	ended   map[placement.Partition]ending
 }
 
-// Overlap is the beginning of a run of a partition that runs on another node.
+// Overlap is the start of a run of a partition while another run of it is in progress on another node.
 type Overlap struct {
 	At        time.Duration
 	Partition placement.Partition
 	Begins    *Process
 	Runs      *Process
-	Known     bool // each of the two nodes is live in the other's view
+	Known     bool // each of the two nodes sees the other as live
 }
 
 func (o Overlap) String() string {
 	return fmt.Sprintf("%v: %s begins to run partition %d, which runs on %s", o.At, o.Begins.ID, o.Partition, o.Runs.ID)
 }
 
-// Gap is a time without a run of a partition, between two runs.
+// Gap is a time between two runs of a partition in which no run was in progress.
 type Gap struct {
 	Partition placement.Partition
 	Time      time.Duration
@@ -80,8 +80,8 @@ func (p *Process) Runs() []placement.Partition { return slices.Sorted(maps.Keys(
 type run struct {
 	of      placement.Partition
 	since   uint64
-	awaited bool   // the core waits for its return
-	next    uint64 // the ownership that begins when it has returned; 0 = none
+	awaited bool   // the core waits until the run returns
+	next    uint64 // the ownership that begins after the run has returned; 0 = none
 }
 
 // follow starts and cancels runs like RunOwned.
@@ -144,7 +144,7 @@ func (p *Process) report(idle []placement.Partition) {
 	}
 }
 
-// endRuns ends the runs of a process that ends.
+// endRuns ends the runs of a process that exits.
 func (p *Process) endRuns() {
 	for of := range p.runs {
 		p.c.opts.Handlers.end(p, of, true)

@@ -11,21 +11,20 @@ import (
 
 // Trial configures [Cluster.Measure].
 type Trial struct {
-	Nodes int           // number of nodes that start at the same moment
+	Nodes int           // number of nodes that start at the same time
 	Rest  time.Duration // time without a change of members, to measure leases and traffic
-	Crash int           // nodes that crash at the same moment, below Nodes
-	Limit time.Duration // for each agreement
+	Crash int           // number of nodes that crash at the same time; less than Nodes
+	Limit time.Duration // time limit for each agreement
 
-	// Tick is called at least every 100 ms with the name of the present phase. Its error
-	// ends the trial. Default: nothing.
+	// Tick is called at least every 100 ms with the name of the current phase. If it returns an error, the
+	// trial ends. Default: nothing.
 	Tick func(phase string) error
 }
 
 // Measurement is the result of a Trial.
 type Measurement struct {
 	// FalseExpiries counts leases that expired at a node during the trial although the process that held them
-	// ran and took part. The ends of leases after a leave message or a crash, one at each other node, do not
-	// count.
+	// ran and took part. It does not count leases that end at other nodes after a leave message or a crash.
 	FalseExpiries int
 
 	OldestAge time.Duration // of a lease at any node, at rest; measured each second
@@ -39,7 +38,7 @@ type Measurement struct {
 type Agreements struct {
 	Start time.Duration // of all nodes at once
 	Join  time.Duration // of one node
-	Leave time.Duration // of one node, from its leave message, which follows its drain
+	Leave time.Duration // of one node, from its leave message, which it sends after its drain
 	Crash time.Duration // of Trial.Crash nodes at once; Never for none
 }
 
@@ -84,9 +83,9 @@ type measuring struct {
 	phase  string
 	result Measurement
 
-	ended map[lease.NodeID]bool // processes that have ended
-	due   map[*Process]int      // how many of their leases a node held when they ended
-	false int                   // expiries at nodes that have ended
+	ended map[lease.NodeID]bool // processes that have exited
+	due   map[*Process]int      // how many of their leases a node held when they exited
+	false int                   // expiries at nodes that have exited
 }
 
 // pass lets time pass in steps.
@@ -117,7 +116,7 @@ func (m *measuring) await(begin time.Time, limit time.Duration, condition func()
 	return m.c.now.Sub(begin), nil
 }
 
-// settle returns how long the news of a change still spreads after the agreement.
+// settle returns how long messages about a change continue to spread after the nodes agree.
 func (m *measuring) settle() time.Duration {
 	ttl := m.c.all()[0].ttl
 	if m.phase == "mass start" {
@@ -175,7 +174,7 @@ func (m *measuring) leave() (err error) {
 		if since >= lastWords {
 			m.c.exit(p)
 		}
-		if !m.ended[lease.NodeID(p.ID)] && (agreed || since >= p.ttl/3) { // the leave message is no longer on its way
+		if !m.ended[lease.NodeID(p.ID)] && (agreed || since >= p.ttl/3) { // the leave message has arrived everywhere
 			m.miss(p)
 		}
 		return agreed
@@ -201,7 +200,7 @@ func (m *measuring) crash() (err error) {
 	return err
 }
 
-// miss notes that nodes have ended, so that their leases rightly expire at the nodes where they hold now.
+// miss notes that nodes have exited, so that their leases may expire at the nodes where they now hold.
 func (m *measuring) miss(ps ...*Process) {
 	ids := make(map[lease.NodeID]bool)
 	for _, p := range ps {
@@ -213,14 +212,14 @@ func (m *measuring) miss(ps ...*Process) {
 	maps.Copy(m.ended, ids)
 }
 
-// falseAt returns how many leases have wrongly expired at p: all except leases of ended nodes that p no
-// longer holds.
+// falseAt returns how many leases have wrongly expired at p, which are all expired leases except those of
+// nodes that have exited.
 func (m *measuring) falseAt(p *Process) int {
 	stats := p.glance().Stats
 	return max(0, int(stats.Expired+stats.Crashed)-(m.due[p]-p.holds(m.ended)))
 }
 
-// holds returns how many of the leases hold at p.
+// holds returns how many of the leases are still valid at p.
 func (p *Process) holds(ids map[lease.NodeID]bool) (n int) {
 	for r := range p.core.Members {
 		if ids[r.ID] {

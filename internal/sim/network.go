@@ -39,12 +39,12 @@ type network struct {
 	gone          map[string]bool // addresses of hosts that have vanished
 }
 
-// loss is the share of packets that are lost on the way out of a host, and into it.
+// loss is the share of packets that are lost on the way out of a host, and on the way in.
 type loss struct{ out, in float64 }
 
-// latency returns the transit time of the next packet, and its fate in [0, 1). Each packet draws two numbers
-// with any settings, so an additional fault in a run does not change the fate of other packets until a core
-// sends more or fewer packets.
+// latency returns the transit time of the next packet, and its fate in [0, 1). Each packet draws two numbers,
+// whatever the settings are. So an additional fault in a run does not change the fate of other packets until
+// a core sends more or fewer packets.
 func (n *network) latency() (d time.Duration, fate float64) {
 	jitter, fate := n.rng.Float64(), n.rng.Float64()
 	return n.delay + time.Duration(jitter*float64(n.jitter)), fate
@@ -88,9 +88,9 @@ func (n *network) close(s *stream, reason node.Reason, err error) {
 	}
 }
 
-// exchange opens a stream to an address, on which the other side says who it is, and both sides send
-// everything that they know. done runs once, when the answer has been merged or with an error. A paused
-// process accepts the connection but does not answer.
+// exchange opens a stream to an address. The other side identifies itself, and both sides send everything
+// that they know. done runs once: after the answer has been merged, or with an error. A paused process
+// accepts the connection but does not answer.
 func (c *Cluster) exchange(from *Process, x node.Exchange, done func(node.Reason, error)) {
 	addr := x.Addr
 	there, _ := c.net.latency()
@@ -196,8 +196,8 @@ func (c *Cluster) Loss() float64 { return c.net.loss }
 // SetLoss changes the share of packets that are lost.
 func (c *Cluster) SetLoss(share float64) { c.net.loss = share }
 
-// SetLossOf changes the share of packets that are additionally lost on the way out of a node's host and into
-// it. Streams repeat lost packets.
+// SetLossOf changes the share of packets that are additionally lost on the way out of a node's host and on
+// the way in. Streams resend lost packets.
 func (c *Cluster) SetLossOf(id string, out, in float64) {
 	c.net.lossOf[c.Node(id).Addr] = loss{out, in}
 }

@@ -21,14 +21,15 @@ const (
 	crashed
 )
 
-// maxBacklog is how many bytes of packets wait for a paused process in its socket. maxHeld is how many wait
-// for a suspended process in the queue of its network interface. Further packets are lost.
+// maxBacklog is the maximum number of bytes of packets that wait for a paused process in its socket. maxHeld
+// is the maximum number that wait for a suspended process in the queue of its network interface. Further
+// packets are lost.
 const (
 	maxBacklog = 2 << 20
 	maxHeld    = 64 << 10
 )
 
-// Process runs a core, like an agent. Its methods carry out what the core says before they return.
+// Process runs a core, like an agent. Its methods carry out the core's decisions before they return.
 type Process struct {
 	ID, Addr string
 
@@ -42,9 +43,9 @@ type Process struct {
 	ttl    time.Duration
 	bound  time.Duration // maximum wait of a handoff
 	rng    *rand.Rand
-	wake   time.Time // when the core wants to be called
+	wake   time.Time // when the core wants to be called next
 
-	unfinished   *node.Ready // what a paused process was about to do
+	unfinished   *node.Ready // the turn that the pause interrupted
 	backlog      []event     // what waits while the process is paused or suspended
 	backlogBytes int
 
@@ -52,7 +53,7 @@ type Process struct {
 	runs      map[placement.Partition]*run
 	ledger    ledger.Ledger
 	view      node.View
-	stale     bool // view is older than the last Show
+	stale     bool // view is older than the latest Show
 	sent      Traffic
 	duplicate *lease.Record // record of a later process with this ID
 	watches   []*watching
@@ -67,7 +68,7 @@ func (p *Process) Now() time.Time { return clock(p.c.now.Add(p.offset), p.c.Elap
 // age returns the time since the process began, by its own clock.
 func (p *Process) age() time.Duration { return p.c.now.Sub(p.boot) - p.slept }
 
-// turn carries out what the core says.
+// turn carries out the core's decisions.
 func (p *Process) turn() {
 	r := p.core.Ready(p.Now())
 	if p.status == paused { // paused during the turn, for example by a strategy
@@ -110,7 +111,7 @@ func (p *Process) carryOut(r node.Ready) {
 	}
 }
 
-// publish gives watchers a new state, if there is one. In a trial there are no watchers.
+// publish passes a new state to watchers, if there is a new state. A trial has no watchers.
 func (p *Process) publish(r node.Ready) {
 	switch {
 	case r.State == nil:
@@ -125,7 +126,7 @@ func (p *Process) publish(r node.Ready) {
 	}
 }
 
-// handle takes an event that is meant for this process.
+// handle handles an event of this process.
 func (p *Process) handle(e event) {
 	switch {
 	case p.status == crashed:
@@ -145,7 +146,7 @@ func (p *Process) handle(e event) {
 	case e.do != nil:
 		e.do()
 	case !e.at.Equal(p.wake):
-		return // another call has planned another time since
+		return // a later call has planned another time
 	}
 	p.turn()
 }
@@ -159,7 +160,7 @@ func (p *Process) wait(e event, most int) {
 	p.backlog = append(p.backlog, e)
 }
 
-// do gives the core a command, unless the process is stopped.
+// do passes a command to the core, unless the process is stopped.
 func (p *Process) do(command func(now time.Time)) {
 	if p.status == running {
 		command(p.Now())
@@ -178,16 +179,16 @@ func (p *Process) StepClock(by time.Duration) { p.offset += by }
 // Drain makes the node release what it owns.
 func (p *Process) Drain() { p.do(p.core.Drain) }
 
-// DrainAt makes the node drain at a moment by the clock of the process.
+// DrainAt makes the node drain at the given time of the process's clock.
 func (p *Process) DrainAt(at time.Time) { p.do(func(now time.Time) { p.core.DrainAt(now, at) }) }
 
-// Undrain makes the node a candidate again.
+// Undrain allows the node to own partitions again.
 func (p *Process) Undrain() { p.do(p.core.Undrain) }
 
 // SetWeight sets the share of the node.
 func (p *Process) SetWeight(w uint32) { p.do(func(now time.Time) { p.core.SetWeight(now, w) }) }
 
-// Cordon cordons a member for a time, or ends its cordon, by a command to this node.
+// Cordon makes this node cordon a member for a time, or end its cordon.
 func (p *Process) Cordon(id string, d time.Duration) (err error) {
 	p.do(func(now time.Time) { err = p.core.Cordon(now, lease.NodeID(id), d, "by "+p.ID) })
 	return err
@@ -204,7 +205,8 @@ func (p *Process) View() node.View {
 	return p.view
 }
 
-// glance returns View without Live. In a trial, it makes none: all of them together are large.
+// glance returns View without Live. In a trial it does not build a list of live members, because the lists of
+// all nodes together are large.
 func (p *Process) glance() node.View {
 	if p.c.measured {
 		return p.core.Glance()
@@ -242,14 +244,14 @@ func (p *Process) Stopped() bool { return p.status == paused || p.Suspended() }
 // Suspended reports whether the process is suspended together with its host.
 func (p *Process) Suspended() bool { return p.status == suspended }
 
-// Live reports whether the node takes part in placement, its own lease holds, and the process is
-// not suspended.
+// Live reports whether the node takes part in placement, its own lease is valid, and the process is not
+// suspended.
 func (p *Process) Live() bool {
 	return p.status != suspended && p.View().Phase == node.Active && p.view.Lease.Holds(p.age())
 }
 
-// Owned returns the partitions that the node owns, in ascending order. It returns none if the node's lease
-// does not hold, or while the process is suspended.
+// Owned returns the partitions that the node owns, in ascending order. It returns no partitions if the node's
+// lease is not valid, or while the process is suspended.
 func (p *Process) Owned() []placement.Partition {
 	v := p.glance()
 	if v.State == nil || p.status == suspended || !v.Lease.Holds(p.age()) {
@@ -258,7 +260,7 @@ func (p *Process) Owned() []placement.Partition {
 	return v.State.Owned()
 }
 
-// Batches returns what a watcher would receive if it read every state from the first one.
+// Batches returns what a watcher receives if it reads every state, beginning with the first state.
 func (p *Process) Batches() []events.Batch { return p.ledger.Batches }
 
 // Problems returns the contradictions in Batches, and the differences between their sum and the given state
@@ -279,7 +281,7 @@ func (p *Process) Members() []lease.NodeID {
 // Sent returns what the process has sent so far.
 func (p *Process) Sent() Traffic { return p.sent }
 
-// Duplicate returns the record of the later process that took this one's ID, or nil.
+// Duplicate returns the record of a later process that has taken this process's ID, or nil.
 func (p *Process) Duplicate() *lease.Record { return p.duplicate }
 
 // SetLoad sets the load that the next heartbeat reports.

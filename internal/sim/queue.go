@@ -2,7 +2,7 @@ package sim
 
 import "time"
 
-// event is something that happens to a process at a moment: it gets a packet, or the function do runs.
+// event is something that happens to a process at a given time: a packet arrives, or the function do runs.
 type event struct {
 	at     time.Time
 	to     *Process
@@ -21,7 +21,7 @@ type queue struct {
 	last   uint64
 }
 
-// place is the place of an event in time. Events at the same moment happen in the order in which they were
+// place is the position of an event in time. Events at the same time happen in the order in which they were
 // queued.
 type place struct {
 	at    int64
@@ -49,7 +49,7 @@ func (q *queue) push(e event) {
 	q.heap[i] = p
 }
 
-// next returns when the earliest event is due, and false if there is none.
+// next returns the time of the earliest event, or false if there is no event.
 func (q *queue) next() (time.Time, bool) {
 	if len(q.heap) == 0 {
 		return time.Time{}, false

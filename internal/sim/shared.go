@@ -7,8 +7,8 @@ import (
 	"github.com/roost-cluster/roost/placement"
 )
 
-// shared has the values that the nodes of a trial share, so that thousands of them fit into memory. At rest,
-// all have the same records, members and table.
+// shared has the values that the nodes of a trial share, so that thousands of them fit into memory. While no
+// node comes or goes, all nodes have the same records, members and table.
 type shared struct {
 	records map[version]*lease.Record
 	members [][]lease.Incarnation // the latest members
@@ -29,8 +29,8 @@ type computed struct {
 	table      *placement.Table
 }
 
-// kept is how many different tables and members are kept. While nodes come or go, only a few sets of members
-// are in use at the same time.
+// kept is how many different tables and lists of members are kept. While nodes come or go, only a few sets of
+// members are in use at the same time.
 const kept = 16
 
 // record returns the first record that had the version of r.
@@ -53,8 +53,8 @@ func (s *shared) sameMembers(members []lease.Incarnation) []lease.Incarnation {
 	return s.members[i]
 }
 
-// compute is placement.Compute, but remembers the latest tables. It does not remember tables with a memory,
-// which depend on more than the nodes.
+// compute is placement.Compute, but remembers the latest tables. It does not remember tables of strategies
+// with a memory, because these depend on more than the nodes.
 func (s *shared) compute(in placement.Input) (*placement.Table, error) {
 	if in.Memory != nil {
 		return placement.Compute(in)
@@ -72,7 +72,7 @@ func (s *shared) compute(in placement.Input) (*placement.Table, error) {
 	return t, err
 }
 
-// addLatest adds an element to the front, and drops the last one if there are too many.
+// addLatest adds an element at the front, and drops the last element if there are too many.
 func addLatest[E any](all []E, e E) []E {
 	return slices.Insert(all[:min(len(all), kept-1)], 0, e)
 }

@@ -21,13 +21,13 @@ const (
 	firstPause  = time.Second
 	longPause   = 30 * time.Second
 
-	// A kernel considers a stream dead if two probes have no answer, a second after each. A vanished host has
-	// answered the probe before.
+	// A kernel considers a stream dead if two probes in a row get no answer within a second. The probe before
+	// these two was answered, because the host had not vanished yet.
 	leastIdleTimeout = 2 * time.Second
 	mostIdleTimeout  = 3 * time.Second
 )
 
-// watch holds streams to these nodes from now on, and to no others.
+// watch keeps streams to exactly these nodes from now on.
 func (p *Process) watch(nodes []node.Watch) {
 	p.watches = slices.DeleteFunc(p.watches, func(w *watching) bool { return !slices.Contains(nodes, w.Watch) })
 	for _, n := range nodes {
@@ -45,7 +45,8 @@ func (c *Cluster) streamTime() time.Duration {
 	return c.net.delay + time.Duration(c.net.streamRng.Float64()*float64(c.net.jitter))
 }
 
-// dial opens a watch stream. With again, it replaces a stream that has ended, and a failure is evidence.
+// dial opens a watch stream. If again is set, the new stream replaces a stream that has ended, and a failure
+// counts as evidence.
 func (c *Cluster) dial(w *watching, again bool) {
 	c.watched(w, 4*c.streamTime(), func() {
 		if c.net.resets[link{w.from.Addr, w.Addr}] {
@@ -88,7 +89,7 @@ func (c *Cluster) watched(w *watching, d time.Duration, do func()) {
 	})
 }
 
-// end ends an open watch stream after a time.
+// end ends an open watch stream after the time d.
 func (c *Cluster) end(w *watching, d time.Duration) {
 	w.open = false
 	c.watched(w, d, func() { c.dial(w, true) })
@@ -116,16 +117,17 @@ func (c *Cluster) exit(p *Process) {
 	}
 }
 
-// unreachable reports whether nothing gets from one address to the other and back.
+// unreachable reports whether no packet gets from one address to the other and back.
 func (c *Cluster) unreachable(a, b string) bool {
 	return c.net.dead(link{a, b}) || c.net.dead(link{b, a})
 }
 
-// dead reports whether nothing gets through on a link. Loss only affects packets, because streams repeat what
-// was lost.
+// dead reports whether a link drops everything. Random loss does not affect streams, because they resend lost
+// packets.
 func (n *network) dead(l link) bool { return n.cuts[l] || n.gone[l.from] || n.gone[l.to] }
 
-// probe makes the keep-alives of streams detect, after their time, which hosts no longer answer.
+// probe lets the keep-alives of streams detect hosts that no longer answer, after the time that keep-alives
+// need.
 func (c *Cluster) probe() {
 	if c.probing {
 		return

@@ -102,7 +102,7 @@ func (n *Network) CutOneWay(from, to string) {
 }
 
 // Split cuts every pair of addresses in different groups, in addition to earlier cuts.
-// An address in no group still reaches all others.
+// An address that is in no group still reaches all other addresses.
 func (n *Network) Split(groups ...[]string) {
 	var links []link
 	for i, group := range groups {

@@ -121,7 +121,7 @@ func (c *conn) transfer(op string, deadline *time.Time, try func() (done bool, e
 	}
 }
 
-// usable returns why this end can transfer no further byte, or nil.
+// usable returns the reason why this end can transfer no more bytes, or nil.
 func (c *conn) usable(deadline time.Time) error {
 	switch {
 	case c.closed:
@@ -136,7 +136,7 @@ func (c *conn) usable(deadline time.Time) error {
 	return nil
 }
 
-// silentAt returns when the keep-alive of this end gives up, or zero if it has no reason to.
+// silentAt returns when the keep-alive of this end gives up, or zero if it does not give up.
 func (c *conn) silentAt() time.Time {
 	if c.s.lost.IsZero() || c.keepAlive == 0 {
 		return time.Time{}

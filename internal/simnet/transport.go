@@ -190,8 +190,8 @@ func (t *Transport) Resume() {
 	}
 }
 
-// Crash ends the node, like kill -9. The code above continues without a network, and
-// should be shut down in the end, which calls Shutdown.
+// Crash ends the node, like kill -9. The code above continues without a network. Shut it down at the end, so
+// that it calls Shutdown.
 func (t *Transport) Crash() {
 	t.net.mu.Lock()
 	defer t.net.mu.Unlock()

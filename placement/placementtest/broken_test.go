@@ -55,18 +55,18 @@ func TestBroken(t *testing.T) {
 		{"random", assigning(random), "Deterministic", "is there a random number"},
 		{"the order of a map", assigning(mapOrder), "Deterministic", "answers differently"},
 		{"a seed for each instance", newSeeded, "Deterministic", "another instance answers differently"},
-		{"sticky", func() placement.Strategy { return &sticky{} }, "Forgetful", "nodes with different pasts would not agree"},
-		{"keeps by ids", func() placement.Strategy { return &keeper{byID: true} }, "Forgetful", "nodes with different pasts would not agree"},
+		{"sticky", func() placement.Strategy { return &sticky{} }, "Forgetful", "nodes with different histories would not agree"},
+		{"keeps by ids", func() placement.Strategy { return &keeper{byID: true} }, "Forgetful", "nodes with different histories would not agree"},
 		{"sorts its argument", assigning(sortsByWeight), "LeavesNodesAlone", "Assign modifies the nodes"},
 		{"notes on labels", assigning(writesLabels), "LeavesNodesAlone", "Assign modifies the nodes"},
 		{"modifies when it ranks", ranking(func(nodes []placement.Node, _ placement.Partition, _ int, ranked []int) []int {
 			nodes[0].Weight++
 			return ranked
 		}), "LeavesNodesAlone", "Rank modifies the nodes"},
-		{"keeps the slice", func() placement.Strategy { return &keeper{} }, "KeepsNoNodes", "it must not be kept"},
-		{"keeps the slice for ranks", func() placement.Strategy { return &rankKeeper{} }, "KeepsNoNodes", "it must not be kept"},
-		{"ranks another first", reranking(slices.Reverse[[]int]), "Rank", "is not how the rank of all begins"},
-		{"ranks by index", reranking(slices.Sort[[]int]), "Rank", "is not how the rank of all begins"},
+		{"keeps the slice", func() placement.Strategy { return &keeper{} }, "KeepsNoNodes", "must not keep the slice"},
+		{"keeps the slice for ranks", func() placement.Strategy { return &rankKeeper{} }, "KeepsNoNodes", "must not keep the slice"},
+		{"ranks another first", reranking(slices.Reverse[[]int]), "Rank", "is not the beginning of the rank of all"},
+		{"ranks by index", reranking(slices.Sort[[]int]), "Rank", "is not the beginning of the rank of all"},
 		{"ranks as if by turns", ranking(func(nodes []placement.Node, p placement.Partition, n int, _ []int) []int {
 			return placement.Modulo().Rank(nodes, p, n)
 		}), "Rank", "but Assign gives it to"},
@@ -89,7 +89,7 @@ func TestBroken(t *testing.T) {
 		}), "Rank", "1 partitions on 3 equal nodes: Rank"},
 		{"says nothing", explaining(func() string { return " " }), "Explain", `says " " of partition 0`},
 		{"says too much", explaining(func() string { return "a\nb" }), "Explain", "should be a sentence"},
-		{"says something else each time", explaining(func() string { return fmt.Sprint(rand.Uint64()) }), "Explain", "once "},
+		{"says something else each time", explaining(func() string { return fmt.Sprint(rand.Uint64()) }), "Explain", "says both "},
 		{"takes from a holder", keeping(func(held []int) {
 			if len(held) > 3 && held[3] >= 0 {
 				held[3] = 0
@@ -102,16 +102,16 @@ func TestBroken(t *testing.T) {
 		}), "Stateful", "nodes without a memory would not agree"},
 		{"moves to an unknown node", levelling(func(nodes []placement.Node, _ []int) []placement.Move {
 			return []placement.Move{{From: nodes[0].ID, To: "x"}}
-		}), "Stateful", `to "x", which is none of the 1 nodes`},
+		}), "Stateful", `to "x", which is not among the 1 nodes`},
 		{"moves another node's", levelling(func(nodes []placement.Node, _ []int) []placement.Move {
 			return []placement.Move{{From: "x", To: nodes[0].ID}}
 		}), "Stateful", `from "x", owned by "node-00"`},
 		{"moves beyond the last", levelling(func([]placement.Node, []int) []placement.Move {
 			return []placement.Move{{Partition: 1}}
-		}), "Stateful", "moves partition 1, which is not to move"},
+		}), "Stateful", "moves partition 1, which must not move"},
 		{"moves twice", levelling(func(nodes []placement.Node, _ []int) []placement.Move {
 			return slices.Repeat([]placement.Move{{From: nodes[0].ID, To: nodes[0].ID}}, 2)
-		}), "Stateful", "moves partition 0, which is not to move"},
+		}), "Stateful", "moves partition 0, which must not move"},
 		{"never rests", levelling(func(nodes []placement.Node, owners []int) []placement.Move {
 			return []placement.Move{{From: nodes[owners[0]].ID, To: nodes[(owners[0]+1)%len(nodes)].ID}}
 		}), "Stateful", "(all: false) still moves partition 0"},
@@ -122,7 +122,7 @@ func TestBroken(t *testing.T) {
 			}
 			return []placement.Move{{Partition: placement.Partition(p), From: nodes[0].ID, To: nodes[1].ID}}
 		}), "Stateful", "pass 2 of Level (all: true) still moves"},
-		{"a scratch buffer for all", func() placement.Strategy { return &scratch{} }, "Concurrent", "has to be safe for concurrent use"},
+		{"a scratch buffer for all", func() placement.Strategy { return &scratch{} }, "Concurrent", "must be safe for concurrent use"},
 		{"by turns", always(placement.Modulo()), "Minimal", "comes or goes: not minimal"},
 	} {
 		t.Run(tt.what, func(t *testing.T) {

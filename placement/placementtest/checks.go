@@ -19,7 +19,7 @@ func (s *suite) name() error {
 	name := one.Name()
 	switch {
 	case name == "":
-		return errors.New("Name is empty: nodes could not tell that they run with different strategies")
+		return errors.New("Name is empty: nodes could not detect that they run with different strategies")
 	case strings.ContainsAny(name, "=\n"):
 		return fmt.Errorf("Name %q contains = or a line break, which separate the settings of a cluster", name)
 	case len(name) > maxName:
@@ -30,7 +30,7 @@ func (s *suite) name() error {
 	}
 	for _, again := range []string{one.Name(), s.fresh().Name()} {
 		if again != name {
-			return fmt.Errorf("Name changes from %q to %q: nodes of different names refuse each other", name, again)
+			return fmt.Errorf("Name changes from %q to %q: nodes reject each other if the names of their strategies differ", name, again)
 		}
 	}
 	return nil
@@ -44,7 +44,7 @@ func (in input) assign(s placement.Strategy, nodes []placement.Node) ([]int, err
 	case err != nil && in.extreme:
 		return nil, nil
 	case err != nil:
-		return nil, fmt.Errorf("%v: Assign fails: %w; it has to find an owner for every partition", in, err)
+		return nil, fmt.Errorf("%v: Assign fails: %w; it must find an owner for every partition", in, err)
 	case len(owners) != in.partitions:
 		return nil, fmt.Errorf("%v: Assign returns %d owners", in, len(owners))
 	}
@@ -132,8 +132,8 @@ func (s *suite) forgetful() error {
 			return fmt.Errorf("%v: %w", in, err)
 		}
 		if (err == nil) != (errOld == nil) || table.Digest() != want.Digest() {
-			return fmt.Errorf("%v: an instance that was asked about other fleets before answers differently than a new one: "+
-				"nodes with different pasts would not agree", in)
+			return fmt.Errorf("%v: an instance that was asked about other fleets before answers differently than a new instance: "+
+				"nodes with different histories would not agree", in)
 		}
 	}
 	return nil
@@ -215,15 +215,15 @@ func (s *suite) rankOf(in input, one placement.Strategy, nodes []placement.Node,
 			return fmt.Errorf("Rank(nodes, %d, %d) returns %d indexes; it should return %d", p, n, len(got), want)
 		}
 		if !slices.Equal(got, all[:want]) {
-			return fmt.Errorf("Rank(nodes, %d, %d) is %v, which is not how the rank of all begins, %v", p, n, got, all)
+			return fmt.Errorf("Rank(nodes, %d, %d) is %v, which is not the beginning of the rank of all nodes, %v", p, n, got, all)
 		}
 	}
 	if all[0] != owner && !s.options.RankIgnoresLoad {
 		return fmt.Errorf("Rank of partition %d begins with %s, but Assign gives it to %s: "+
-			"it is not clear which node takes over from the owner", p, nodes[all[0]].ID, nodes[owner].ID)
+			"so it is unclear which node takes over from the owner", p, nodes[all[0]].ID, nodes[owner].ID)
 	}
 	if again := s.fresh().Rank(in.given(), p, len(nodes)); !slices.Equal(again, all) {
-		return fmt.Errorf("Rank of partition %d is %v, and %v of a new instance", p, all, again)
+		return fmt.Errorf("Rank of partition %d is %v, but %v in a new instance", p, all, again)
 	}
 	return nil
 }
@@ -268,11 +268,11 @@ func (s *suite) keepsNoNodes() error {
 			return err
 		}
 		if err := other.compare(want, got); err != nil {
-			return fmt.Errorf("%w, after the slice held other nodes: it must not be kept", err)
+			return fmt.Errorf("%w, after the slice was reused for other nodes: the strategy must not keep the slice", err)
 		}
 		ranked := one.Rank(nodes, 0, len(nodes))
 		if want := s.fresh().Rank(other.given(), 0, len(nodes)); !slices.Equal(ranked, want) {
-			return fmt.Errorf("%v: Rank is %v, and %v of a new instance, after the slice held other nodes: it must not be kept", other, ranked, want)
+			return fmt.Errorf("%v: Rank is %v, but %v in a new instance, after the slice was reused for other nodes: the strategy must not keep the slice", other, ranked, want)
 		}
 		return nil
 	})
@@ -300,7 +300,7 @@ func (s *suite) explain() error {
 				return fmt.Errorf("%v: Explain says %q of partition %d; it should be a sentence", in, why, p)
 			}
 			if again := s.fresh().(placement.Explainer).Explain(in.given(), p, owners[p]); again != why {
-				return fmt.Errorf("%v: Explain says of partition %d once %q and once %q", in, p, why, again)
+				return fmt.Errorf("%v: Explain says both %[3]q and %[4]q about partition %[2]d", in, p, why, again)
 			}
 		}
 		return nil

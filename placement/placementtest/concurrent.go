@@ -46,7 +46,7 @@ func (s *suite) concurrent() error {
 			for range rounds {
 				err := guard(func() error { return a.repeat(shared) })
 				if err != nil {
-					problems[k] = fmt.Errorf("%w, when other goroutines ask the same instance: it has to be safe for concurrent use", err)
+					problems[k] = fmt.Errorf("%w, when other goroutines ask the same instance: a strategy must be safe for concurrent use", err)
 					return
 				}
 			}

@@ -38,7 +38,7 @@ func inputs(own []placement.Node) []input {
 		{fleet: "2 equal nodes", nodes: plainFleet(2)},
 		{fleet: "3 equal nodes", nodes: plainFleet(3)},
 		{fleet: "10 mixed nodes", nodes: mixed},
-		{fleet: "10 mixed nodes of other weights", nodes: reweighed(mixed)},
+		{fleet: "10 mixed nodes with other weights", nodes: reweighed(mixed)},
 		{fleet: "9 of the 10 mixed nodes", nodes: slices.Delete(slices.Clone(mixed), 4, 5)},
 		{fleet: "40 mixed nodes", nodes: mixedFleet(40)},
 		{fleet: "4 nodes of the greatest weight", nodes: greatFleet(4), extreme: true},

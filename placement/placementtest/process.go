@@ -39,7 +39,7 @@ func anotherProcess(t *testing.T, s *suite) {
 	}
 	theirs, err := os.ReadFile(file)
 	if err != nil {
-		t.Fatalf("the test in another process did not get as far as here: %v", err)
+		t.Fatalf("the test in another process did not reach this point: %v", err)
 	}
 	if err := compareAnswers(own, string(theirs)); err != nil {
 		t.Error(err)
@@ -73,7 +73,7 @@ func compareAnswers(ours, theirs string) error {
 	for i, line := range strings.Split(ours, "\n") {
 		if i >= len(want) || line != want[i] {
 			what, _, _ := strings.Cut(line, ":")
-			return fmt.Errorf("%s: another process answers differently; is there a seed in it that each process draws?", what)
+			return fmt.Errorf("%s: another process answers differently; does the strategy use a seed that each process draws?", what)
 		}
 	}
 	return nil

@@ -81,7 +81,7 @@ func (s *suite) keep(in input, held []int) ([]int, error) {
 	}
 	again, _ := s.fresh().(placement.Stateful).Keep(in.given(), slices.Clone(held))
 	if len(owners) != in.partitions || !slices.Equal(owners, again) {
-		return nil, fmt.Errorf("Keep returns %v, and %v from another instance", owners, again)
+		return nil, fmt.Errorf("Keep returns %v, but %v from another instance", owners, again)
 	}
 	if !slices.Equal(given, held) {
 		return nil, errors.New("Keep modifies the slice of holders")

@@ -104,7 +104,7 @@ func (r *Ring) With(id lease.NodeID) (*Ring, error) {
 		return New(id)
 	}
 	if _, found := slices.BinarySearch(r.ids, id); found {
-		return nil, fmt.Errorf("ring: node %q is on the ring already", id)
+		return nil, fmt.Errorf("ring: node %q is already on the ring", id)
 	}
 	points := maps.Clone(r.counts)
 	points[id] = r.scheme.usual
@@ -222,7 +222,7 @@ func (s scheme) ring(counts map[lease.NodeID]int) (*Ring, error) {
 			return nil, fmt.Errorf("ring: %w", err)
 		}
 		if counts[id] < 1 || counts[id] > maxPoints-total {
-			return nil, fmt.Errorf("ring: %d points of %q, after %d of others; there may be %d", counts[id], id, total, maxPoints)
+			return nil, fmt.Errorf("ring: %d points of %q and %d points of other nodes are more than the maximum of %d", counts[id], id, total, maxPoints)
 		}
 		total += counts[id]
 	}

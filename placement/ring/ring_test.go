@@ -264,7 +264,7 @@ func TestErrors(t *testing.T) {
 		{"no id", func() (*ring.Ring, error) { return ring.New("") }, `node id "" has 0 bytes`},
 		{"twice", func() (*ring.Ring, error) { return ring.New("a", "b", "a") }, `node id "a" is given twice`},
 		{"with an invalid id", func() (*ring.Ring, error) { return r.With("a b") }, `node id "a b": byte ' '`},
-		{"with one more", func() (*ring.Ring, error) { return r.With("b") }, `node "b" is on the ring already`},
+		{"with one more", func() (*ring.Ring, error) { return r.With("b") }, `node "b" is already on the ring`},
 		{"without an unknown node", func() (*ring.Ring, error) { return r.Without("c") }, `node "c" is not on the ring`},
 		{"without the last", func() (*ring.Ring, error) { return one.Without("a") }, "a ring needs at least one node"},
 		{"nil without", func() (*ring.Ring, error) { return (*ring.Ring)(nil).Without("a") }, `node "a" is not on the ring`},

@@ -64,7 +64,7 @@ const (
 // Plan.Deadline, Run returns context.DeadlineExceeded with the latest failure.
 func Run(ctx context.Context, agent *cluster.Agent, rooms *affinity.Resolver, plan Plan, report func(affinity.Evacuation)) error {
 	if plan.Rate < 0 || plan.Deadline < 0 {
-		return fmt.Errorf("evacuate: a rate of %d and a deadline of %v: neither must be negative", plan.Rate, plan.Deadline)
+		return fmt.Errorf("evacuate: the rate is %d and the deadline %v; neither may be negative", plan.Rate, plan.Deadline)
 	}
 	r := run{agent: agent, rooms: rooms, plan: plan, stats: rooms.Evacuating(), report: report, failed: make(map[string]struct{})}
 	r.plan.Rate = cmp.Or(plan.Rate, defaultRate)
@@ -80,7 +80,7 @@ func Run(ctx context.Context, agent *cluster.Agent, rooms *affinity.Resolver, pl
 		if r.progress.Why != "" {
 			why = "; the latest failure: " + r.progress.Why
 		}
-		err = fmt.Errorf("evacuate: %d rooms are left, as far as is known: %w%s", r.progress.Left, err, why)
+		err = fmt.Errorf("evacuate: at least %d rooms are left: %w%s", r.progress.Left, err, why)
 		r.progress.Error = strings.TrimPrefix(err.Error(), "evacuate: ")
 	}
 	r.progress.Over = true

@@ -15,7 +15,7 @@ var (
 	ErrRefused = errors.New("reconnect: target refused the client")
 
 	// ErrLost reports that the client lost a connection soon after making it.
-	ErrLost = errors.New("reconnect: connection lost soon after it was made")
+	ErrLost = errors.New("reconnect: connection lost soon after it was established")
 
 	// ErrNoNode reports that a directive or the answer of a resolve names no node.
 	ErrNoNode = errors.New("reconnect: directive names no node")

@@ -24,7 +24,7 @@ type step struct {
 	panicked any
 }
 
-var errExited = errors.New("reconnect: the function ended its goroutine")
+var errExited = errors.New("reconnect: the function called runtime.Goexit")
 
 // run performs the steps of the machine until the machine finishes or ctx is done. run checks for the end
 // while it holds the lock, so that a later directive sees the end.

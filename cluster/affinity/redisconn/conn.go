@@ -105,7 +105,7 @@ func as[T any](r Reply) (v T, err error) {
 	}
 	v, ok := r.Value.(T)
 	if !ok {
-		err = fmt.Errorf("the reply is a %T and not a %T", r.Value, v)
+		err = fmt.Errorf("the reply is a %T, not a %T", r.Value, v)
 	}
 	return v, err
 }

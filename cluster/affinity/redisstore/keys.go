@@ -100,7 +100,7 @@ func checkIncarnation(l lease.Incarnation) error {
 	return l.Node.Validate()
 }
 
-var errIncarnation = errors.New("it is not node|incarnation")
+var errIncarnation = errors.New("it does not have the form node|incarnation")
 
 func parseIncarnation(text string) (lease.Incarnation, error) {
 	node, number, _ := strings.Cut(text, "|")

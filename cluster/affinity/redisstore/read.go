@@ -79,7 +79,7 @@ func pinResult(text string, ttl int64) (pinstore.Result, error) {
 	}
 	pin, err := parsePin(text)
 	if err != nil {
-		return pinstore.Result{}, fmt.Errorf("foreign value %.80q: %w: remove the key", text, err)
+		return pinstore.Result{}, fmt.Errorf("value %.80q was not written by roost: %w: remove the key", text, err)
 	}
 	fresh := maxFresh
 	switch ttl {

@@ -118,9 +118,9 @@ func errorOf(kind error, what string, err error) error {
 	hint := ""
 	switch {
 	case redisconn.IsKind(err, "ASK"): // the client follows by itself if it may
-		hint = " (a slot moves; if this lasts, the user of Redis lacks the right +asking)"
+		hint = " (a slot is moving; if this persists, the Redis user lacks the permission +asking)"
 	case err != nil && strings.Contains(err.Error(), "permissions to access a channel"):
-		hint = " (give the user of Redis the right to the channel, for example &roost:*)"
+		hint = " (give the Redis user access to the channel, for example with &roost:*)"
 	}
 	return fmt.Errorf("%w: redis: %s: %w%s", kind, what, err, hint)
 }
@@ -134,4 +134,4 @@ func scattered(err error) bool { return redisconn.IsKind(err, "CROSSSLOT") }
 // them to the right server.
 func moving(err error) bool { return redisconn.IsKind(err, "TRYAGAIN") }
 
-var errAnswer = errors.New("unexpected form of the answer of a script")
+var errAnswer = errors.New("unexpected form of a script's answer")

@@ -241,7 +241,7 @@ func (n *subscription) echo(ctx context.Context) error {
 	return n.conn.Do(ctx, redisconn.Command{Head: []string{"PUBLISH", n.channel, n.self}})[0].Err
 }
 
-// message handles a message. The first line is the sender, and each further line is a room. An echo has no
+// message handles a message. The first line is the sender, and each further line is a room. An echo lists no
 // rooms.
 func (n *subscription) message(payload string) {
 	sender, rooms, _ := strings.Cut(payload, "\n")

@@ -101,7 +101,7 @@ func TestReadTrace(t *testing.T) {
 	}
 }
 
-// A room that one node cannot carry is named.
+// The report names a room that a single node cannot carry.
 func TestNeeded(t *testing.T) {
 	events := day(1, 1000, 20)
 	c := roomsim.Config{Capacity: 1000}

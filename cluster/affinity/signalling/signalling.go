@@ -81,7 +81,7 @@ func known(w http.ResponseWriter, a affinity.Assignment, err error) (reconnect.D
 		http.Error(w, "the room has no node", http.StatusNotFound)
 	case err != nil || d.Addr == "":
 		w.Header().Set("Retry-After", "1")
-		http.Error(w, "no node for this room now", http.StatusServiceUnavailable)
+		http.Error(w, "no node accepts this room now", http.StatusServiceUnavailable)
 	default:
 		return d, true
 	}

@@ -27,12 +27,12 @@ func (e Examination) ready() (found []Check) {
 		found = append(found, e.away())
 	case "settling":
 		found = append(found, Check{
-			"ready", Warn, "it is settling", "it has joined and owns nothing yet",
-			"look again in ten seconds; if it still settles, its log has the reason",
+			"ready", Warn, "it is settling", "it has joined, but owns nothing yet",
+			"look again in ten seconds; if it is still settling, read the reason in its log",
 		})
 	case "isolated":
 		if len(s.Holds) == 0 {
-			found = append(found, Check{"ready", Warn, "it is no longer isolated, and settles", "it owns nothing yet", "look again in ten seconds"})
+			found = append(found, Check{"ready", Warn, "it is no longer isolated, and is settling", "it owns nothing yet", "look again in ten seconds"})
 		}
 	}
 	for _, h := range s.Holds {
@@ -57,19 +57,19 @@ func (e Examination) away() Check {
 	s := e.After.Stats
 	if s.Waits == "" {
 		return Check{
-			"ready", Fail, "it is " + s.State, "its own lease expired: the process was paused, or sends failed, for longer than the lease lasts",
-			"see its log for \"fenced\", and for a seed that does not answer; look for a starved machine, a paused VM, a dead network",
+			"ready", Fail, "it is " + s.State, "its own lease expired: the process was paused, or sending failed, for longer than the lease lasts",
+			"search its log for \"fenced\", and for a seed that does not answer; check for a machine without free CPU, a paused VM or a dead network",
 		}
 	}
-	do := "see whether firewalls let UDP through in both directions at the address that it advertises (--advertise), and whether its seeds hang; it joins by itself"
+	do := "check that firewalls let UDP through in both directions at the address that it advertises (--advertise), and whether its seeds hang; then it joins by itself"
 	if s.Unreachable != "" {
 		do = moved
 	}
-	return Check{"ready", Fail, "it is joining: " + s.Waits, "it owns nothing until other members answer it by UDP and TCP", do}
+	return Check{"ready", Fail, "it is joining: " + s.Waits, "it owns nothing until other members answer over UDP and TCP", do}
 }
 
 // moved is the advice for a node whose address is wrong.
-const moved = "give its host that address again, or restart it with an address that the host has: --advertise and --bind, or --bind 0.0.0.0:PORT alone to have it found by itself"
+const moved = "give the host that address again, or restart the agent with an address that the host has: set --advertise and --bind, or only --bind 0.0.0.0:PORT so that the agent finds its address"
 
 // address fails if other nodes cannot reach the agent at its advertised address.
 func (e Examination) address() []Check {
@@ -77,7 +77,7 @@ func (e Examination) address() []Check {
 	if why == "" || e.After.Stats.Waits != "" { // the check ready reports this
 		return nil
 	}
-	return []Check{{"address", Fail, "other nodes cannot reach it: " + why, "it is alone, and goes on without them", moved}}
+	return []Check{{"address", Fail, "other nodes cannot reach it: " + why, "it is alone, and continues without them", moved}}
 }
 
 // drainsFor returns text that says how long a member has been draining, or "" if the time is unknown.
@@ -93,7 +93,7 @@ func (e Examination) drainsFor(id lease.NodeID) string {
 // leases warns about members that missed two heartbeats in a row.
 func (e Examination) leases() Check {
 	if e.After.Members.Stale {
-		return Check{Name: "leases", Finding: "not checked: the members are the last ones that it knew"}
+		return Check{Name: "leases", Finding: "not checked: these are only the last members that it knew"}
 	}
 	ttl := ms(e.After.Stats.Settings.TTLMS)
 	var oldest time.Duration
@@ -106,12 +106,12 @@ func (e Examination) leases() Check {
 		}
 	}
 	if len(late) == 0 {
-		return Check{Name: "leases", Finding: fmt.Sprintf("the oldest is %v old; they last %v", oldest.Round(100*time.Millisecond), ttl)}
+		return Check{Name: "leases", Finding: fmt.Sprintf("the oldest lease is %v old; leases last %v", oldest.Round(100*time.Millisecond), ttl)}
 	}
 	return Check{
 		"leases", Warn, fmt.Sprintf("about to expire at %v: %s", ttl, few(late)),
 		"heartbeats of these nodes are lost or late; when a lease expires, other nodes take over its partitions",
-		"one node: see whether it is starved or cut off; many nodes: this machine is starved, or the network loses packets. In a large cluster allow for it: --ttl",
+		"if it is one node, check whether it lacks CPU or is cut off. If there are many, this machine lacks CPU, or the network loses packets. A large cluster may need a longer --ttl",
 	}
 }
 
@@ -143,13 +143,13 @@ func (e Examination) clocks() Check {
 	switch {
 	case len(ahead) > 0:
 		return Check{
-			"clocks", Fail, fmt.Sprintf("more than %v ahead of the others: %s", limit, few(ahead)),
-			"the other nodes reject its heartbeats, and it fences itself: it owns nothing", setClock,
+			"clocks", Fail, fmt.Sprintf("more than %v ahead of other clocks: %s", limit, few(ahead)),
+			"other nodes reject its heartbeats, so it fences itself and owns nothing", setClock,
 		}
 	case len(off) > 0:
 		return Check{
-			"clocks", Warn, fmt.Sprintf("far from the others: %s", few(off)),
-			fmt.Sprintf("a node more than %v ahead is fenced; a node behind does no harm, and its log has wrong times", limit), setClock,
+			"clocks", Warn, fmt.Sprintf("far from the other clocks: %s", few(off)),
+			fmt.Sprintf("a node whose clock is more than %v ahead is fenced; a clock that is behind only causes wrong times in the log", limit), setClock,
 		}
 	}
 	return Check{
@@ -158,7 +158,7 @@ func (e Examination) clocks() Check {
 	}
 }
 
-const setClock = "have NTP set the clock, and see why it did not"
+const setClock = "set the clock with NTP, and find out why NTP did not do so"
 
 // ahead reports nodes that are not members because their clocks are ahead.
 func (e Examination) ahead(rejected []report.Ahead) Check {
@@ -167,8 +167,8 @@ func (e Examination) ahead(rejected []report.Ahead) Check {
 		names = append(names, fmt.Sprintf("%s by %v", n.ID, ms(n.ByMS).Round(100*time.Millisecond)))
 	}
 	return Check{
-		"clocks", Fail, fmt.Sprintf("more than %v ahead of the others: %s", ms(e.After.Stats.Settings.MaxSkewMS), few(names)),
-		"this node rejects its heartbeats, and it fences itself: it owns nothing", setClock,
+		"clocks", Fail, fmt.Sprintf("more than %v ahead of other clocks: %s", ms(e.After.Stats.Settings.MaxSkewMS), few(names)),
+		"this node rejects its heartbeats, so it fences itself and owns nothing", setClock,
 	}
 }
 
@@ -183,25 +183,25 @@ func (e Examination) tables() Check {
 		return ids
 	}
 	counts := e.After.Stats.Counts
-	history := fmt.Sprintf("differed %s so far, for %v", plural(int(counts.Divergences), "time"),
+	history := fmt.Sprintf("differed %s so far, for %v in total", plural(int(counts.Divergences), "time"),
 		counts.DivergedTime.Round(100*time.Millisecond))
 	before, now := differ(e.Before), differ(e.After)
 	lasting := slices.DeleteFunc(slices.Clone(now), func(id string) bool { return !slices.Contains(before, id) })
 	switch {
 	case e.After.Members.Digest == 0:
-		return Check{Name: "tables", Status: Warn, Finding: "it has no table yet", Means: "it answers no lookup", Do: "see ready"}
+		return Check{Name: "tables", Status: Warn, Finding: "it has no table yet", Means: "it answers no lookups", Do: "see the check ready"}
 	case e.After.Stats.Isolated():
 		return Check{Name: "tables", Finding: "not checked while it is isolated: it keeps its last table"}
 	case len(lasting) > 0:
 		return Check{
-			"tables", Warn, fmt.Sprintf("another table during all of %v: %s (%s)", e.Over, few(lasting), history),
-			"these nodes and this one name different owners for some keys; for a moment after each change that is usual",
-			"look again in ten seconds; if it stays, compare roost members at this agent and at theirs: they do not hear the same nodes, so look for a cut or one-way network",
+			"tables", Warn, fmt.Sprintf("a different table for all of %v: %s (%s)", e.Over, few(lasting), history),
+			"these nodes and this node name different owners for some keys; for a moment after each change, this is normal",
+			"look again in ten seconds; if it persists, compare roost members at this agent and at theirs: they do not hear the same nodes, so look for a cut or one-way network",
 		}
 	case len(now) > 0:
-		return Check{Name: "tables", Finding: fmt.Sprintf("a change is spreading: %s not there yet (%s)", few(now), history)}
+		return Check{Name: "tables", Finding: fmt.Sprintf("a change is spreading, and has not reached %s yet (%s)", few(now), history)}
 	}
-	return Check{Name: "tables", Finding: fmt.Sprintf("the same at every member (%s)", history)}
+	return Check{Name: "tables", Finding: fmt.Sprintf("the same on every member (%s)", history)}
 }
 
 func (e Examination) balance() Check {
@@ -210,14 +210,14 @@ func (e Examination) balance() Check {
 		t.Partitions, plural(len(t.Counts), "node"), t.Balance.MaxMean, percent(t.Balance.CV))}
 	switch {
 	case t.Partitions == 0:
-		c.Finding = "not known: there is no table yet"
+		c.Finding = "unknown: there is no table yet"
 	case t.Partitions < len(t.Counts):
 		c.Status, c.Means = Fail, "there are fewer partitions than nodes: some nodes can never own anything"
 		if c.Do = withSteps(t.Balance.Advice); c.Do == "" {
 			c.Do = withSteps("raise Partitions on every node of the cluster.")
 		}
 	case t.Balance.Advice != "":
-		c.Status, c.Means = Warn, "some nodes carry clearly more than their share"
+		c.Status, c.Means = Warn, "some nodes own clearly more than their share"
 		c.Do = withSteps(t.Balance.Advice)
 	}
 	return c
@@ -228,8 +228,8 @@ func (e Examination) balance() Check {
 // therefore does not work.
 func withSteps(advice string) string {
 	if strings.Contains(advice, "raise Partitions") {
-		advice += " roost plan --partitions shows the effect. Numbers cannot be mixed: stop all agents, and start all with that --partitions;" +
-			" or run a second cluster beside this one and change over: docs/upgrades.md, Change a cluster-wide setting"
+		advice += " roost plan --partitions shows the effect. All nodes need the same number: stop all agents, then start them with the new --partitions;" +
+			" or start a second cluster next to this one and switch to it: docs/upgrades.md, Change a cluster-wide setting"
 	}
 	return advice
 }
@@ -240,8 +240,8 @@ func (e Examination) timings() []Check {
 		return nil
 	}
 	return []Check{{
-		"settings", Warn, fmt.Sprintf("leases of %v are less than 2.5 heartbeats of %v", ms(s.TTLMS), ms(s.HeartbeatMS)),
-		"one lost heartbeat can end a lease", "a longer --ttl or a shorter --heartbeat, on all nodes",
+		"settings", Warn, fmt.Sprintf("leases last %v, which is less than 2.5 heartbeats of %v", ms(s.TTLMS), ms(s.HeartbeatMS)),
+		"a lease can expire after one lost heartbeat", "set a longer --ttl or a shorter --heartbeat, on all nodes",
 	}}
 }
 
@@ -257,9 +257,9 @@ func (e Examination) key() []Check {
 		return nil
 	}
 	return []Check{{
-		"key", Warn, fmt.Sprintf("about %.1f billion messages are sealed with the gossip key %s: %d by this node since its start, times %s",
+		"key", Warn, fmt.Sprintf("about %.1f billion messages are encrypted with the gossip key %s: %d by this node since its start, times %s",
 			float64(s.Sealed)*float64(members)/1e9, s.SealedWith, s.Sealed, plural(int(members), "member")),
-		"a key is good for 4.3 billion (2^32) in the whole cluster; beyond that, two messages with one nonce would let a listener forge others",
+		"a key is safe for 4.3 billion (2^32) messages in the whole cluster; after more, two messages may share a nonce, which lets an eavesdropper forge messages",
 		"give the cluster a new key: roost keygen, then roost keys --install, --use and --remove; no restart is needed",
 	}}
 }
@@ -273,22 +273,22 @@ func (e Examination) sources() (problems []Check) {
 	}
 	if s.Problem != "" {
 		problems = append(problems, Check{
-			"settings", Warn, fmt.Sprintf("its settings cannot be read again for %s: %s", age(s.ProblemMS), s.Problem),
-			"the former settings stay in force, and a restart may fail",
-			"correct the file or the setting that the finding names; the agent reads its files again when they change",
+			"settings", Warn, fmt.Sprintf("its settings could not be reloaded for %s: %s", age(s.ProblemMS), s.Problem),
+			"the previous settings stay in effect, and a restart may fail",
+			"correct the file or setting that the finding names; the agent reloads files when they change",
 		})
 	}
 	if len(s.Restart) > 0 {
 		problems = append(problems, Check{
-			"settings", Warn, "changed, and not in force before a restart: " + few(s.Restart),
-			"the former values stay in force", "restart this agent, or undo the change",
+			"settings", Warn, "changed, but not in effect until a restart: " + few(s.Restart),
+			"the previous values stay in effect", "restart this agent, or undo the change",
 		})
 	}
 	if s.KeyFile != "" {
 		problems = append(problems, Check{
-			"key", Warn, fmt.Sprintf("its gossip keys are not those of %s", s.KeyFile),
-			"a restart takes the keys of the file, and the node cannot join if the cluster has removed them",
-			"put the keys in use into the file; roost keys shows their fingerprints",
+			"key", Warn, fmt.Sprintf("its gossip keys differ from the keys in %s", s.KeyFile),
+			"after a restart, the agent uses the keys in the file, and cannot join if the cluster has removed them",
+			"put the keys that are in use into the file; roost keys shows their fingerprints",
 		})
 	}
 	return problems
@@ -310,9 +310,9 @@ func (e Examination) events() []Check {
 		return nil
 	}
 	return []Check{{
-		"events", Warn, fmt.Sprintf("behind during all of %v: %s", e.Over, few(stuck)),
-		"a reader of this node's events (http: clients of /v1/events) missed changes: it may still serve partitions that this node has lost",
-		"see where that loop hangs: it has to return from one event to get the next",
+		"events", Warn, fmt.Sprintf("behind for all of %v: %s", e.Over, few(stuck)),
+		"a reader of this node's events missed changes, so it may still serve partitions that this node has lost (the reader http is the clients of /v1/events)",
+		"find out where the reader's loop hangs: it must finish one event before it gets the next",
 	}}
 }
 

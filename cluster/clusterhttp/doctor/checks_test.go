@@ -107,10 +107,10 @@ func TestChecks(t *testing.T) {
 				"node-b": "10.0.0.9:7946",
 				"node-z": "10.0.0.10:7946",
 			}
-		}), "members: warn: heard over TCP alone: node-b at 10.0.0.9:7946, node-z at 10.0.0.10:7946"},
+		}), "members: warn: heard only over TCP: node-b at 10.0.0.9:7946, node-z at 10.0.0.10:7946"},
 		"no loads": {
 			both(member(1, func(m *report.Member) { m.Capacity, m.NoLoad = 500, true })),
-			"members: warn: a capacity and no load: node-b",
+			"members: warn: a capacity, but no load: node-b",
 		},
 		"a first load": {func(b, _ *Look) { b.Members.Members[1].Capacity, b.Members.Members[1].NoLoad = 500, true }, ""},
 		"a cordon":     {after(func(l *Look) { l.Members.Cordons = []report.Cordon{{ID: "node-z"}} }), "members: warn: cordoned: node-z"},
@@ -182,7 +182,7 @@ func TestChecks(t *testing.T) {
 		},
 		"a clock by which a node is no member": {
 			after(func(l *Look) { l.Members.Ahead = []report.Ahead{{ID: "node-z", ByMS: 7010}} }),
-			"clocks: fail: more than 5s ahead of the others: node-z by 7s",
+			"clocks: fail: more than 5s ahead of other clocks: node-z by 7s",
 		},
 		"a slow clock": {after(member(1, func(m *report.Member) { m.ClockOffsetMS = -9000 })), "clocks: warn: node-b by -9s"},
 		"nearly":       {after(member(1, func(m *report.Member) { m.ClockOffsetMS = 2600 })), "clocks: warn: node-b by 2.6s"},
@@ -195,7 +195,7 @@ func TestChecks(t *testing.T) {
 				{Reason: "wrong_key", Over: "tcp", From: "10.0.0.7", Count: 12, AgoMS: 3_000},
 				{Reason: "wrong_key", Over: "udp", From: "10.0.0.7:7946", Count: 40, AgoMS: 4_000},
 			}
-		}), "gossip: warn: gossip that no key of this node opens, from 10.0.0.7 (tcp, 3s ago), 10.0.0.7:7946 (udp, 4s ago)"},
+		}), "gossip: warn: gossip that no key of this node decrypts, from 10.0.0.7 (tcp, 3s ago), 10.0.0.7:7946 (udp, 4s ago)"},
 		"another cluster, and an address outside": {after(func(l *Look) {
 			l.Stats.Rejected = []report.Rejection{
 				{Reason: "wrong_cluster", Over: "tcp", From: "10.0.0.8", Cluster: "prod\xff" + strings.Repeat("x", 200), Count: 1},
@@ -229,7 +229,7 @@ func TestChecks(t *testing.T) {
 			}
 		}), "members: warn: lost: node-z + balance: warn: 64 partitions"},
 		"too few":  {after(func(l *Look) { l.Table.Partitions = 2 }), "balance: fail: 2 partitions on 3 nodes"},
-		"weight 0": {after(member(1, func(m *report.Member) { m.Weight = 0 })), "members: warn: of weight 0: node-b"},
+		"weight 0": {after(member(1, func(m *report.Member) { m.Weight = 0 })), "members: warn: with weight 0: node-b"},
 		"all settle": {after(func(l *Look) { // as they do when they start together
 			for i := range l.Members.Members {
 				l.Members.Members[i].State = lease.Settling
@@ -238,11 +238,11 @@ func TestChecks(t *testing.T) {
 		"one drains": {after(member(1, func(m *report.Member) { m.State = lease.Draining })), ""},
 		"no owner": {
 			after(func(l *Look) { weigh(l, 0, 0, 0) }),
-			"members: fail: none of 3 members + members: warn: of weight 0: node-a, node-b, node-c",
+			"members: fail: no node of 3 members + members: warn: with weight 0: node-a, node-b, node-c",
 		},
 		"one and drains": {
 			after(func(l *Look) { weigh(l, 0, 100, 100); drainAll(l, 1, 2) }),
-			"members: fail: none of 3 members may own anything; draining: node-b, node-c + members: warn: of weight 0: node-a",
+			"members: fail: no node of 3 members may own anything; draining: node-b, node-c + members: warn: with weight 0: node-a",
 		},
 
 		"lost seed": {
@@ -263,11 +263,11 @@ func TestChecks(t *testing.T) {
 		"itself only": {after(func(l *Look) { l.Stats.Settings.Join = []string{"10.0.0.1:7946"} }), "seeds: warn: none"},
 		"alone": {
 			after(func(l *Look) { l.Members.Members = l.Members.Members[:1] }),
-			"seeds: fail: started to join 10.0.0.2:7946, seeds.test:7946",
+			"seeds: fail: although it should join 10.0.0.2:7946, seeds.test:7946",
 		},
 		"alone by name": {after(func(l *Look) {
 			l.Members.Members, l.Stats.Settings.Join = l.Members.Members[:1], []string{"seeds.test:7946"}
-		}), "seeds: warn: alone, and started to join seeds.test:7946"},
+		}), "seeds: warn: alone, and its --join is seeds.test:7946"},
 		"the first": {
 			after(func(l *Look) { l.Members.Members = l.Members.Members[:1]; l.Stats.Settings.Join = nil }),
 			"members: warn: this node is alone",
@@ -298,34 +298,34 @@ func TestChecks(t *testing.T) {
 		}, "members: warn: lost: node-z crashed 8s ago"},
 		"heartbeats of a clock that is named": {func(_, a *Look) {
 			a.Stats.Counts.SkewRejected, a.Members.Ahead = 7, []report.Ahead{{ID: "node-z", ByMS: 7010}}
-		}, "clocks: fail: more than 5s ahead of the others: node-z by 7s"},
+		}, "clocks: fail: more than 5s ahead of other clocks: node-z by 7s"},
 		"joins while redis is away": {func(_, a *Look) {
 			a.Stats.Rooms.StoreDoubt, a.Stats.Rooms.Breaker, a.Stats.Rooms.StoreErrors, a.Stats.Rooms.Degraded = true, "open", 9, 9
 		}, "redis: fail: breaker: open"},
 		"half a key": {
 			after(func(l *Look) { l.Stats.Counts.Sealed, l.Stats.Counts.SealedWith = 1<<31/3+1, "2f9a01cd" }),
-			"key: warn: about 2.1 billion messages are sealed with the gossip key 2f9a01cd: 715827883 by this node since its start, times 3 members",
+			"key: warn: about 2.1 billion messages are encrypted with the gossip key 2f9a01cd: 715827883 by this node since its start, times 3 members",
 		},
 		"nearly half a key": {after(func(l *Look) { l.Stats.Counts.Sealed = 1 << 31 / 3 }), ""},
 		"no reload": {after(func(l *Look) {
 			l.Stats.Sources = &report.Sources{Problem: "roost.yaml:1: unknown key", ProblemMS: 61_000}
-		}), "settings: warn: its settings cannot be read again for 1m1s: roost.yaml:1: unknown key"},
+		}), "settings: warn: its settings could not be reloaded for 1m1s: roost.yaml:1: unknown key"},
 		"unused": {
 			after(func(l *Look) { l.Stats.Sources = &report.Sources{Restart: []string{"zone", "ttl"}} }),
-			"settings: warn: not in force before a restart: zone, ttl",
+			"settings: warn: not in effect until a restart: zone, ttl",
 		},
 		"unsaved": {
 			after(func(l *Look) { l.Stats.Sources = &report.Sources{KeyFile: "/etc/roost/key"} }),
-			"key: warn: its gossip keys are not those of /etc/roost/key",
+			"key: warn: its gossip keys differ from the keys in /etc/roost/key",
 		},
 		"reloaded": {after(func(l *Look) { l.Stats.Sources = &report.Sources{} }), ""},
 		"hasty":    {after(func(l *Look) { l.Stats.Settings.TTLMS = 4900 }), "settings: warn: less than 2.5 heartbeats"},
 		"redis far away": {after(func(l *Look) {
 			l.Stats.Rooms.StoreRoundTrip, l.Stats.Rooms.StoreBudget = 60*time.Millisecond, 150*time.Millisecond
-		}), "redis: warn: a heartbeat to Redis takes 60ms, and a join waits for at most 150ms"},
+		}), "redis: warn: a heartbeat to Redis takes 60ms, and a join waits at most 150ms"},
 		"redis is mute": {after(func(l *Look) {
 			l.Stats.Rooms.StoreUnnotified = "NOPERM no channel"
-		}), "redis: warn: Redis does not tell this node of changed rooms: NOPERM no channel"},
+		}), "redis: warn: Redis does not notify this node of changed rooms: NOPERM no channel"},
 		"redis away": {after(func(l *Look) { l.Stats.Rooms.StoreDoubt, l.Stats.Rooms.Breaker = true, "open" }), "redis: fail: breaker: open"},
 		"redis is slow": {after(func(l *Look) {
 			l.Stats.Rooms.StoreDoubt, l.Stats.Rooms.Breaker, l.Stats.Rooms.StoreProblem = true, "closed", "not within 150ms"
@@ -335,7 +335,7 @@ func TestChecks(t *testing.T) {
 		}), "redis: fail: partitions is 64 here and 1024 on b"},
 		"no --join": {after(func(l *Look) {
 			l.Stats.Rooms.CutOff = []lease.NodeID{"node-y", "node-z"}
-		}), "redis: fail: 2 nodes with heartbeats in Redis and out of reach of gossip: node-y, node-z"},
+		}), "redis: fail: 2 nodes with heartbeats in Redis, but out of reach of gossip: node-y, node-z"},
 		"a member on another redis": {after(func(l *Look) {
 			l.Stats.Rooms.Store, l.Stats.Rooms.Silent = "redis.test:6379/0", []lease.NodeID{"node-b"}
 		}), "redis: fail: 1 live node of this cluster without heartbeats in Redis at redis.test:6379/0: node-b"},
@@ -490,7 +490,7 @@ func TestRedisAdvice(t *testing.T) {
 		`redis: heartbeat of "a|1": MISCONF Redis is configured to save RDB snapshots, but it's currently unable to persist to disk.`: "disk",
 		`redis: heartbeat of "a|1": NOREPLICAS Not enough good replicas to write.`:                                                    "replicas",
 		"ERR max number of clients reached": "maxclients",
-		"ERR AUTH <password> called without any password configured for the default user. Are you sure your configuration is correct?": "it has none",
+		"ERR AUTH <password> called without any password configured for the default user. Are you sure your configuration is correct?": "which has none",
 		"tls: failed to verify certificate: x509: certificate is valid for b.test, not redis.test":                                     "certificate",
 		"EOF": "proxy",
 		"EOF; found at redis.test:6379: a port with TLS: use rediss:// in place of redis://": "what the finding says",
@@ -501,7 +501,7 @@ func TestRedisAdvice(t *testing.T) {
 		"dial tcp 10.0.0.1:6379: i/o timeout":                       "firewalls",
 		"dial tcp: lookup redis.test on 10.0.0.53:53: no such host": "DNS",
 		"dial tcp: lookup redis.test on 10.0.0.53:53: read udp 10.0.0.1:1->10.0.0.53:53: i/o timeout": "DNS",
-		"not within 150ms": "quick enough",
+		"not within 150ms": "what makes Redis slow",
 		"":                 "whether Redis runs",
 	} {
 		l := healthyLook()

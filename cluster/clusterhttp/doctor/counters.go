@@ -13,70 +13,70 @@ import (
 // counters lists the counters of an agent that should not grow. The name is the name in JSON. The order is
 // the order of the checks.
 var counters = []struct{ check, name, means, do string }{ //nolint:gochecknoglobals // a table
-	{"messages", "inbox_dropped", "messages arrive faster than the agent can process them", "see whether its machine is starved of CPU"},
+	{"messages", "inbox_dropped", "messages arrive faster than the agent can process them", "check whether its machine lacks CPU"},
 	{
-		"messages", "guard_dropped", "packets that no node of this cluster sends reach the gossip port",
-		"find the sender; a firewall and --key-file keep others out",
+		"messages", "guard_dropped", "packets that do not come from a node of this cluster reach the gossip port",
+		"find the sender; a firewall and --key-file keep other senders out",
 	},
 	{
 		"messages", "decode_errors", "messages are damaged, or come from another protocol",
-		"look for other software that uses this port, and for a broken network",
+		"look for other software that uses this port, or for a broken network",
 	},
-	{"messages", "version_errors", "a node runs a version of roost with another wire format", "run one version on all nodes"},
+	{"messages", "version_errors", "a node runs a version of roost with another wire format", "run the same version on all nodes"},
 	{
-		"messages", "from_past", "messages of long ago arrive and are dropped",
-		"see whether a machine was suspended; otherwise another host sends recorded packets again: close the gossip port to it",
-	},
-	{
-		"messages", "from_future", "messages of a cluster with another history arrive and are dropped",
-		"two clusters that began apart and meet agree by themselves; otherwise give clusters names of their own (--cluster)",
+		"messages", "from_past", "very old messages arrive and are dropped",
+		"check whether a machine was suspended; if not, another host replays recorded packets: close the gossip port to it",
 	},
 	{
-		"messages", "other_cluster", "another cluster with the same name and settings sends to this node; its messages do not count",
-		"give each cluster a name of its own (--cluster)",
+		"messages", "from_future", "messages from a cluster with a different history arrive and are dropped",
+		"if two clusters with one name started separately and are now connected, they merge by themselves; if they should stay separate, give each its own name (--cluster)",
+	},
+	{
+		"messages", "other_cluster", "another cluster with the same name and settings sends messages to this node, which ignores them",
+		"give each cluster its own name (--cluster)",
 	},
 	{
 		"messages", "from_self",
-		"packets to other members come back to this node: several nodes advertise an address that each host has, such as a bridge's",
-		"set --advertise to an address at which the others reach each node",
+		"packets to other members come back to this node: several nodes advertise the same address, which each host has, such as a bridge address",
+		"set --advertise on each node to an address where the other nodes reach it",
 	},
 	{
 		"messages", "send_errors", "this machine cannot send to some members",
-		"look for missing routes, a local firewall, and full socket buffers",
+		"look for missing routes, a local firewall, or full socket buffers",
 	},
-	{"messages", "stale_dropped", "this process was paused for a while", "see whether its machine is starved of CPU, or the VM is paused"},
-	{"messages", "records_refused", "more nodes announce themselves than a cluster can have", "find what starts nodes with ever new ids"},
-	{"settings", "nodes_refused", "a node with other settings tries to join", "this agent's log names the setting and both values"},
+	{"messages", "stale_dropped", "this process was paused for a while", "check whether its machine lacks CPU, or the VM is paused"},
+	{"messages", "records_refused", "more nodes announce themselves than a cluster can have", "find out what keeps starting nodes with new ids"},
+	{"settings", "nodes_refused", "a node with different settings tries to join", "this agent's log names the setting and both values"},
 	{
-		"settings", "settings_refused", "messages of a node with other settings arrive and are dropped",
+		"settings", "settings_refused", "messages from a node with different settings arrive and are dropped",
 		"this agent's log names the setting and both values",
 	},
 	{
-		"losses", "expired", "leases have ended: nodes crashed, were paused or were cut off",
-		"roost watch shows which nodes leave and join; see their machines and logs",
+		"losses", "expired", "leases have expired: nodes crashed, were paused or were cut off",
+		"find these nodes with roost watch, and look at their machines and logs",
 	},
 	{
-		"losses", "skew_rejected", "the clock of some node is so far ahead that its heartbeats are rejected",
-		"the log of that node says \"fenced\"; have NTP set its clock",
+		"losses", "skew_rejected", "a node's clock is so far ahead that its heartbeats are rejected",
+		"the log of that node says \"fenced\"; set its clock with NTP",
 	},
 	{
-		"fences", "fences", "this node has given up all it owned: its process was paused or its clock is wrong",
-		"its log has the reason after \"fenced\"",
+		"fences", "fences", "this node gave up everything it owned: its process was paused or its clock is wrong",
+		"its log gives the reason after \"fenced\"",
 	},
 	{
-		"fences", "reincarnations", "another record of this node circulates: of an earlier incarnation, or of a second process under its id",
-		"see whether a second process has the same --id; after a restart with a clock that was set back it is harmless",
+		"fences", "reincarnations", "other members send another record of this node: from an earlier incarnation, or from a second process with its id",
+		"check whether a second process has the same --id; after a restart with a clock that was set back, this is harmless",
 	},
 	{
-		"log", "log_dropped", "lines of this agent's log are lost: its standard error is not read, or the disk is full",
-		"see what reads the log, and the space where it is stored; the agent does not wait for it",
+		"log", "log_dropped", "this agent's log loses lines: nobody reads its standard error, or the disk is full",
+		"check what reads the log, and the free space where it is stored; the agent does not wait for the reader",
 	},
-	{"redis", "store_errors", "Redis fails or is late", "see its latency, its memory and the network to it"},
+	{"redis", "store_errors", "Redis fails or is slow", "check its latency, its memory and the network to it"},
 	{
-		"redis", "conflicts", "two nodes hosted one room: joins were answered without Redis, or it lost data",
-		"clients of those rooms are being moved; see that Redis does not evict (maxmemory-policy noeviction)",
+		"redis", "conflicts", "two nodes hosted the same room: nodes answered joins without Redis, or Redis lost data",
+		"roost is moving the clients of those rooms; make sure that Redis does not evict keys (maxmemory-policy noeviction)",
 	},
-	{"redis", "degraded", "rooms are resolved without Redis, from the pin cache and by the hash", "see why Redis does not answer"},
+	{"redis", "degraded", "nodes resolve rooms without Redis, from the pin cache and by hash", "find out why Redis does not answer"},
 }
 
 // countersOf returns the counters of an agent by their JSON names.
@@ -147,7 +147,7 @@ func (e Examination) steady(check string, names, ever []string) string {
 	}
 	switch {
 	case len(ever) > 0:
-		return fmt.Sprintf("none within %v, or named by another check; since start: %s", e.Over, strings.Join(ever, ", "))
+		return fmt.Sprintf("none within %v, except errors that another check names; since start: %s", e.Over, strings.Join(ever, ", "))
 	case check == "redis" && e.After.Stats.Rooms == nil:
 		return "not used: the agent pins no rooms"
 	}

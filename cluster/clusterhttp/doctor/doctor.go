@@ -99,7 +99,7 @@ func (e Examination) Diagnose() Diagnosis {
 	checks = append(checks, e.leases(), e.clocks())
 	if e.After.Stats.State == "joining" { // its data about the other nodes is out of date, and the check ready reports the cause
 		for _, name := range []string{"tables", "balance", "members", "seeds"} {
-			checks = append(checks, Check{Name: name, Finding: "not checked while it joins"})
+			checks = append(checks, Check{Name: name, Finding: "not checked while the agent is joining"})
 		}
 	} else {
 		checks = append(checks, e.tables(), e.balance())
@@ -150,12 +150,12 @@ func Expect(members, want int) Check {
 		return Check{Name: "expected", Finding: fmt.Sprintf("there are %s", plural(members, "member"))}
 	}
 	c := Check{
-		"expected", Fail, fmt.Sprintf("%s, and not %d", plural(members, "member"), want), "nodes are missing: others own their partitions",
-		"see which are missing: roost members lists the live ones, and below them those that were lost within 30 minutes; roost members --all asks every agent",
+		"expected", Fail, fmt.Sprintf("%s, not %d", plural(members, "member"), want), "nodes are missing, and other nodes own their partitions",
+		"find the missing nodes: roost members lists the live members, and below them the members that were lost within 30 minutes; roost members --all asks every agent",
 	}
 	if members > want {
-		c.Status, c.Means, c.Do = Warn, "there are nodes that should not be there",
-			"see which these are with roost members, and stop them; or correct the number"
+		c.Status, c.Means, c.Do = Warn, "the cluster has nodes that you do not expect",
+			"find them with roost members and stop them, or correct the number"
 	}
 	return c
 }

@@ -23,25 +23,25 @@ func (e Examination) members() (found []Check) {
 	found = e.idle(is["weightless"])
 	switch {
 	case e.After.Members.Stale:
-		found = append(found, Check{Name: "members", Finding: fmt.Sprintf("not checked: these are the last %d that it knew", total)})
+		found = append(found, Check{Name: "members", Finding: fmt.Sprintf("not checked: these are only the last %d members that it knew", total)})
 	case e.After.Stats.Isolated(): // other isolated nodes report that they are settling
 		found = append(found, Check{
-			Name: "members", Finding: fmt.Sprintf("it sees %s, and does not know who owns, since it is isolated", plural(total, "member")),
+			Name: "members", Finding: fmt.Sprintf("it sees %s, but does not know the owners, because it is isolated", plural(total, "member")),
 		})
 	case owners == 0 && len(settling) > 0:
 		found = append(found, Check{
 			"members", Warn, "no node owns anything yet; settling: " + few(settling),
-			"lookups fail until then; that is usual for a moment when all nodes start together",
-			"look again in ten seconds; if it stays, the logs of these nodes have the reason",
+			"lookups fail until a node is active; this is normal for a moment when all nodes start together",
+			"look again in ten seconds; if it persists, read the reason in the logs of these nodes",
 		})
 	case owners == 0:
 		found = append(found, Check{
-			"members", Fail, fmt.Sprintf("none of %s may own anything; draining: %s", plural(total, "member"), cmp.Or(few(draining), "-")),
-			"every lookup fails", "roost undrain, or roost weight 100, at one of them",
+			"members", Fail, fmt.Sprintf("no node of %s may own anything; draining: %s", plural(total, "member"), cmp.Or(few(draining), "-")),
+			"every lookup fails", "run roost undrain or roost weight 100 at the agent of one of them",
 		})
 	case total == 1 && len(found) == 0 && e.findSeeds().none(): // otherwise the check seeds reports which nodes are missing
 		found = append(found, Check{
-			"members", Warn, "this node is alone", "no other node can take over", "start others with --join " + e.After.Stats.Settings.Addr,
+			"members", Warn, "this node is alone", "no other node can take over", "start other nodes with --join " + e.After.Stats.Settings.Addr,
 		})
 	case len(found) == 0:
 		found = []Check{{Name: "members", Finding: fmt.Sprintf("%d of %d own; draining: %s", owners, total, cmp.Or(few(draining), "-"))}}
@@ -97,31 +97,31 @@ func (e Examination) idle(weightless []string) (found []Check) {
 			"see why its process ends or its network fails: its log, that of its supervisor, and its memory limit; until then roost drain, or roost cordon ID --for 1h, keeps it out",
 		},
 		{
-			e.streamsAlone(), "heard over TCP alone: ",
-			"they try to join and own nothing: UDP does not get through both ways between them and this node",
-			"see whether their --advertise is the address at which others reach them, and whether firewalls let UDP through in both directions; they join by themselves",
+			e.streamsAlone(), "heard only over TCP: ",
+			"they try to join, but own nothing: UDP does not get through in both directions between them and this node",
+			"check that other nodes can reach the address in their --advertise, and that firewalls let UDP through in both directions; then they join by themselves",
 		},
 		{
 			e.settling(), "settling, and owning nothing: ",
-			"they are heard, and do not take part: a fence, or no packets that arrive there; a start takes a second",
-			"see what roost doctor says at their own agents, or roost doctor --all here",
+			"this node hears them, but they do not take part: they are fenced, or no packets reach them; after a start, this takes a second",
+			"run roost doctor at their own agents, or roost doctor --all here",
 		},
 		{spared, "cordoned without effect: ", "no other member could own anything", "start or undrain another node"},
 		{
-			cordoned, "cordoned: ", "they own nothing until the end: roost members shows the end and the reason",
-			"nothing while the reason holds; roost uncordon ID ends it",
+			cordoned, "cordoned: ", "they own nothing until the cordon ends: roost members shows when and why",
+			"nothing, as long as the reason exists; to end the cordon, run roost uncordon ID",
 		},
 		{
 			flapping, "flapping: ", "they came and went three times or more within ten TTLs, and own nothing until they have stayed for a while",
-			"see why their processes end or their network fails; on a node that is fixed, roost leave and a start end the wait",
+			"find out why their processes stop or their network fails; once a node is fixed, roost leave and a new start end the wait",
 		},
 		{
-			e.mute(), "a capacity and no load: ", "they get rooms only as owners, and each agent counts only the rooms that it placed there itself",
+			e.mute(), "a capacity, but no load: ", "they get rooms only as owners, and each agent counts only the rooms that it placed on them itself",
 			"start their agents with --report-load, or post their load to /v1/load",
 		},
 		{
-			weightless, "of weight 0: ", "they are active and own nothing",
-			"roost weight 100 --addr AGENT, at their own agents; to take a node out for a while, roost drain says so more clearly",
+			weightless, "with weight 0: ", "they are active, but own nothing",
+			"run roost weight 100 --addr AGENT for each of their agents; to take a node out of service for a while, prefer roost drain",
 		},
 	}...) {
 		verdict := Warn

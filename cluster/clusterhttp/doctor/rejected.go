@@ -16,19 +16,19 @@ const rejectedFor = 10 * time.Minute
 // rejections has the text for each reason to reject gossip.
 var rejections = []struct{ reason, what, means, do string }{ //nolint:gochecknoglobals // a table
 	{
-		"wrong_key", "gossip that no key of this node opens",
-		"a node there has another key, or none, so the two do not become members of one cluster; if it is so with all others, this node has the wrong key",
-		"if a node of this cluster runs there, compare its --key-file with the others' by roost keys, and give it the cluster's key",
+		"wrong_key", "gossip that no key of this node decrypts",
+		"a node there has a different key or none, so it and this node cannot be in one cluster; if the finding lists all other nodes, this node has the wrong key",
+		"if a node of this cluster runs there, compare its --key-file with the output of roost keys, and give it the cluster's key",
 	},
 	{
 		"wrong_cluster", "gossip of another cluster",
-		"a node there has an address of this cluster among its seeds, or the wrong name",
-		"correct its --join, or its --cluster; if no agent runs there, close the gossip port to it",
+		"a node there has a seed in this cluster, or the wrong cluster name",
+		"correct its --join or its --cluster; if no agent runs there, close the gossip port to that host",
 	},
 	{
 		"not_allowed", "gossip from outside --gossip-allow",
-		"this node does not read it, so a node there does not become a member",
-		"if a node of this cluster runs there, add its network to --gossip-allow on all nodes; otherwise close the gossip port to it",
+		"this node ignores it, so a node there cannot become a member",
+		"if a node of this cluster runs there, add its network to --gossip-allow on all nodes; if not, close the gossip port to that host",
 	},
 }
 
@@ -54,7 +54,7 @@ func (e Examination) rejected() (checks []Check) {
 		}
 		do := k.do
 		if forgeable {
-			do += ". Anybody can forge the source of udp: trust the sources of tcp"
+			do += ". Anyone can forge the source address of udp; trust only tcp addresses"
 		}
 		checks = append(checks, Check{"gossip", Warn, k.what + ", from " + few(from), k.means, do})
 	}

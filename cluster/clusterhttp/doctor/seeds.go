@@ -14,33 +14,33 @@ import (
 func (e Examination) seeds() Check {
 	f := e.findSeeds()
 	alone := len(e.After.Members.Members) < 2
-	itself, prevent := "it forms a cluster of its own, and assumes that it owns every key", ""
+	itself, prevent := "it forms its own cluster, and assumes that it owns every key", ""
 	switch {
 	case e.After.Stats.Isolated():
-		itself = "it does not find the other nodes, and owns nothing without them"
+		itself = "it cannot find the other nodes, and owns nothing without them"
 	case e.After.Stats.Settings.MinMembers < 2:
-		prevent = ". Started with --min-members 2, a node that finds no other owns nothing"
+		prevent = ". With --min-members 2, a node that finds no other node owns nothing"
 	}
 	switch {
 	case alone && len(f.lost)+len(f.missing) > 0:
 		return Check{
-			"seeds", Fail, "alone, although it was started to join " + few(slices.Concat(f.lost, f.missing, f.names)), itself,
-			"see whether they run, can be reached by UDP and TCP, and have the same --cluster, --key-file and settings; its log has their answers. It retries by itself" + prevent,
+			"seeds", Fail, "alone, although it should join " + few(slices.Concat(f.lost, f.missing, f.names)), itself,
+			"check that they run, are reachable over UDP and TCP, and have the same --cluster, --key-file and settings; its log has their answers. It keeps trying" + prevent,
 		}
 	case alone && len(f.names) > 0:
 		return Check{
-			"seeds", Warn, "alone, and started to join " + few(f.names), itself,
-			"nothing if these names, which were not looked up, stand for this node alone; otherwise its log has their answers" + prevent,
+			"seeds", Warn, "alone, and its --join is " + few(f.names), itself,
+			"nothing if these names, which doctor did not look up, mean only this node; if not, its log has the answers of the other nodes" + prevent,
 		}
 	case len(f.missing) > 0:
 		return Check{
-			"seeds", Warn, "no live member at " + few(f.missing), "one way less into the cluster, and out of a long split",
-			"start them, or put other nodes into --join",
+			"seeds", Warn, "no live member at " + few(f.missing), "the node has one seed less through which to join, and to merge after a long split",
+			"start these nodes, or put other nodes into --join",
 		}
 	case f.none() && !alone:
 		return e.seedless()
 	case f.none():
-		return Check{Name: "seeds", Finding: "none are given, and there is no other node"}
+		return Check{Name: "seeds", Finding: "it has none, and there is no other node"}
 	}
 	return Check{Name: "seeds", Finding: f.String()}
 }
@@ -49,20 +49,20 @@ func (e Examination) seeds() Check {
 // without seeds is fine, because the other node has this agent as its seed. Nodes on the same machine are
 // also fine, because such a cluster is only a test.
 func (e Examination) seedless() Check {
-	const restart = "a restart begins a cluster of its own, which owns every key, until another node tries this address again"
+	const restart = "after a restart, it forms its own cluster and owns every key, until another node tries this address again"
 	addr, err := netip.ParseAddrPort(e.After.Stats.Settings.Addr)
 	switch {
 	case len(e.After.Members.Members) == 2:
 		return Check{
 			Name:    "seeds",
-			Finding: "none are given; the other node may have this one as its seed. With a third one, start all with --join",
+			Finding: "it has none; the other node may have this node as its seed. Once there is a third node, start all nodes with --join",
 		}
 	case err == nil && addr.Addr().IsLoopback():
-		return Check{Name: "seeds", Finding: "none are given, so " + restart + ". For nodes on more than this machine, start all with --join"}
+		return Check{Name: "seeds", Finding: "it has none, so " + restart + ". If nodes run on other machines, start all nodes with --join"}
 	}
 	return Check{
-		"seeds", Warn, "it has none but itself", restart,
-		"start it with --join, with two or three addresses that are likely to be up; in its --config file, SIGHUP has it read them",
+		"seeds", Warn, "it has none except itself", restart,
+		"give it a --join with two or three addresses that are usually up; if they are in its --config file, SIGHUP is enough",
 	}
 }
 
@@ -85,7 +85,7 @@ func (f foundSeeds) String() string {
 	for _, p := range []struct {
 		text  string
 		seeds []string
-	}{{"members: ", f.present}, {"of lost members: ", f.lost}, {"names, which were not looked up: ", f.names}} {
+	}{{"members: ", f.present}, {"lost members: ", f.lost}, {"names, which doctor did not look up: ", f.names}} {
 		if len(p.seeds) > 0 {
 			parts = append(parts, p.text+few(p.seeds))
 		}

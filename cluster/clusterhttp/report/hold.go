@@ -26,34 +26,34 @@ type Explanation struct {
 // explanations has the text for each cause. /readyz, the doctor and the dashboard show these texts.
 var explanations = map[cluster.Cause]Explanation{ //nolint:gochecknoglobals // a table
 	cluster.CauseDuplicate: {
-		"it suspects a duplicate", "it owns nothing until the other process has been silent for a TTL; if that process runs, this one ends",
-		"see whether two processes have this id; if so, give each its own --id", false,
+		"it suspects a duplicate", "it owns nothing until the other process has been silent for a TTL; if that process still runs, this process stops",
+		"check whether two processes have this id; if so, give each its own --id", false,
 	},
 	cluster.CauseClockAhead: {
-		"its clock is ahead", "the other nodes reject its heartbeats, so it owns nothing",
-		"have NTP set the clock, and see why it did not; then it owns again by itself", false,
+		"its clock is ahead", "other nodes reject its heartbeats, so it owns nothing",
+		"set the clock with NTP, and find out why NTP did not do so; then the node owns partitions again", false,
 	},
 	cluster.CauseIsolated: {
-		"it is isolated", "it owns nothing, and answers lookups by its last table, if it has one",
-		"see whether the other nodes run and can be reached by UDP and TCP; it owns again by itself. If the cluster has become smaller for good, a restart with a lower --min-members; " +
-			"after a crash of most members under --split majority, a restart of the survivors, all at once", false,
+		"it is isolated", "it owns nothing, and answers lookups from its last table, if it has one",
+		"check that the other nodes run and are reachable over UDP and TCP; then it owns partitions again. If the cluster has become smaller for good, restart with a lower --min-members; " +
+			"if most members crashed under --split majority, restart all survivors at once", false,
 	},
 	cluster.CauseUnhealthy: {
-		"it is unhealthy", "it owns nothing, and stays a member",
-		"see why its health check fails; the node owns again by itself after two good checks or reports in a row", false,
+		"it is unhealthy", "it owns nothing, but stays a member",
+		"find out why its health check fails; the node owns partitions again after two good checks or reports in a row", false,
 	},
 	cluster.CauseFlapping: {
 		"it is flapping", "it came and went too often, and owns nothing until it has stayed for a while",
-		"see why its process ends or its network fails: its log, and that of its supervisor. If the log says that two processes use its id, give each its own --id. " +
-			"Once fixed, roost leave and a start end the wait", true,
+		"find out why its process stops or its network fails, from its log and its supervisor's log. If the log says that two processes use its id, give each its own --id. " +
+			"Once the problem is fixed, roost leave and a new start end the wait", true,
 	},
 	cluster.CauseCordoned: {
 		"it is cordoned", "it owns nothing until the cordon ends",
-		"nothing if the reason holds; otherwise roost uncordon, with its id", true,
+		"nothing, as long as the reason exists; to end the cordon, run roost uncordon with the node's id", true,
 	},
 	cluster.CauseDraining: {
-		"it is draining", "it owns nothing on purpose",
-		"nothing if the node is being taken down; otherwise roost undrain", true,
+		"it is draining", "it owns nothing, on purpose",
+		"nothing if you are taking the node down; otherwise run roost undrain", true,
 	},
 }
 
@@ -61,7 +61,7 @@ var explanations = map[cluster.Cause]Explanation{ //nolint:gochecknoglobals // a
 func (h Hold) Explain() Explanation {
 	e, ok := explanations[h.Cause]
 	if !ok { // a cause from a later release
-		e = Explanation{Finding: "its hold is " + string(h.Cause), Means: "it owns nothing", Do: "see its log"}
+		e = Explanation{Finding: "its hold is " + string(h.Cause), Means: "it owns nothing", Do: "read its log"}
 	}
 	if h.ForMS > 0 {
 		e.Finding += fmt.Sprintf(" for another %v", (time.Duration(h.ForMS) * time.Millisecond).Round(time.Second))

@@ -195,7 +195,7 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		p.redirect(w, r, addr)
 	case hopsOf(r) >= p.cfg.Hops:
 		http.Error(w,
-			fmt.Sprintf("the request was sent on %d times: the servers disagree about the owner of its key; try again", hopsOf(r)),
+			fmt.Sprintf("the request was forwarded %d times: the servers disagree about the owner of its key; try again", hopsOf(r)),
 			http.StatusMisdirectedRequest)
 	case p.cfg.CloseMoved && upgrades(r):
 		p.webSocket(w, r, route{key: key, addr: addr, first: hopsOf(r) == 0})
@@ -257,20 +257,20 @@ func (p *Proxy) fail(w http.ResponseWriter, r *http.Request, err error) {
 		return
 	}
 	if errors.Is(r.Context().Err(), context.Canceled) || errors.Is(err, errBody) { // middleware that counts errors should not blame the servers
-		p.cfg.Log.Debug("the client has gone", "path", r.URL.Path, "err", err)
+		p.cfg.Log.Debug("the client has disconnected", "path", r.URL.Path, "err", err)
 		http.Error(w, err.Error(), http.StatusBadRequest)
 		return
 	}
 	if _, ok := errors.AsType[*unavailableError](err); ok {
 		w.Header().Set("Retry-After", "1")
-		http.Error(w, "no server takes the request now: "+err.Error(), http.StatusServiceUnavailable)
+		http.Error(w, "no server accepts the request now: "+err.Error(), http.StatusServiceUnavailable)
 		return
 	}
 	if late, ok := errors.AsType[net.Error](err); ok && late.Timeout() {
 		p.cfg.Log.Warn("a server has not answered in time", "path", r.URL.Path, "err", err)
-		http.Error(w, "the server has not answered in time, and may have done what was asked: "+err.Error(), http.StatusGatewayTimeout)
+		http.Error(w, "the server has not answered in time, and may have carried out the request: "+err.Error(), http.StatusGatewayTimeout)
 		return
 	}
-	p.cfg.Log.Warn("a server broke off", "path", r.URL.Path, "err", err)
-	http.Error(w, "the server broke off, and may have done what was asked: "+err.Error(), http.StatusBadGateway)
+	p.cfg.Log.Warn("a server closed the connection", "path", r.URL.Path, "err", err)
+	http.Error(w, "the server closed the connection, and may have carried out the request: "+err.Error(), http.StatusBadGateway)
 }

@@ -130,9 +130,9 @@ func TestProxies(t *testing.T) {
 	for path, want := range map[string]string{
 		"/rooms/a?x=%20y":   `200 one POST /rooms/a?x=%20y "body" hops 1 for 127.0.0.1`,
 		"/rooms/b%2Fc/join": `200 two POST /rooms/b%2Fc/join "body" hops 1 for 127.0.0.1`,
-		"/rooms/none":       "503 no server takes the request now: no table yet\n",
-		"/rooms/lost":       "503 no server takes the request now: the owner has no address: start its agent with --api-addr\n",
-		"/rooms/strange":    "503 no server takes the request now: the owner's address \"ftp://x\" is neither host:port nor a URL\n",
+		"/rooms/none":       "503 no server accepts the request now: no table yet\n",
+		"/rooms/lost":       "503 no server accepts the request now: the owner has no address: start its agent with --api-addr\n",
+		"/rooms/strange":    "503 no server accepts the request now: the owner's address \"ftp://x\" is neither host:port nor a URL\n",
 		"/rooms":            "400 the path has no segment 2, which names the key\n",
 	} {
 		status, body, header := ask(t, http.MethodPost, url+path, "body")

@@ -193,7 +193,7 @@ type body struct {
 }
 
 var (
-	errBody   = errors.New("the client broke off its body")
+	errBody   = errors.New("the client did not send its whole body")
 	errSealed = errors.New("httpproxy: the request was sent again, and its body with it")
 )
 

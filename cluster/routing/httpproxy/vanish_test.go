@@ -89,7 +89,7 @@ func TestOwnerVanishesHTTP2(t *testing.T) {
 	move := time.AfterFunc(300*time.Millisecond, func() { o.move(strings.TrimPrefix(next.URL, "https://")) })
 	defer move.Stop()
 	var both sync.WaitGroup
-	for path, want := range map[string]string{"a": "200 next", "b": "502 the server broke off, and may have done what was asked"} {
+	for path, want := range map[string]string{"a": "200 next", "b": "502 the server closed the connection, and may have carried out the request"} {
 		method := map[string]string{"a": http.MethodGet, "b": http.MethodPost}[path]
 		both.Go(func() {
 			if status, body, _ := ask(t, method, url+path, "body"); !strings.HasPrefix(fmt.Sprint(status, " ", body), want) {

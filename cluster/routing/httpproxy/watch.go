@@ -19,7 +19,7 @@ const (
 	moveGrace = time.Second
 )
 
-var errMoved = errors.New("the key has another owner by now, and this server has not answered")
+var errMoved = errors.New("the key now has another owner, and this server has not answered")
 
 // watch cancels an attempt without a response, or closes a WebSocket, when the key has had another owner for
 // moveGrace. TCP needs minutes to notice that a host has vanished, and never notices that a process is paused.

@@ -40,7 +40,7 @@ type ownerBalancer struct {
 	closed bool
 }
 
-var errForeign = errors.New("routinggrpc: the balancer " + scheme + " works with DialOptions alone")
+var errForeign = errors.New("routinggrpc: the balancer " + scheme + " works only with DialOptions")
 
 // UpdateClientConnState implements balancer.Balancer.
 func (b *ownerBalancer) UpdateClientConnState(s balancer.ClientConnState) error {

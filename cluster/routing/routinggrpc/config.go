@@ -102,7 +102,7 @@ func (c *Config) serviceConfig() (string, error) {
 		}
 	}
 	if all["loadBalancingConfig"] != nil || all["loadBalancingPolicy"] != nil {
-		return "", errors.New("routinggrpc: ServiceConfig names a balancer; leave that out")
+		return "", errors.New("routinggrpc: ServiceConfig names a balancer: remove it")
 	}
 	all["loadBalancingConfig"] = []any{map[string]any{scheme: struct{}{}}}
 	if n := c.attempts(); n > 1 {

@@ -184,7 +184,7 @@ func TestInvalid(t *testing.T) {
 		"Owners is -1":         {Table: table, Owners: -1},
 		"ServiceConfig: ":      {Table: table, ServiceConfig: "{"},
 		"names a balancer":     {Table: table, ServiceConfig: `{"loadBalancingConfig": [{"round_robin": {}}]}`},
-		"names a balancer; le": {Table: table, ServiceConfig: `{"loadBalancingPolicy": "round_robin"}`},
+		"names a balancer: re": {Table: table, ServiceConfig: `{"loadBalancingPolicy": "round_robin"}`},
 	} {
 		if _, err := routinggrpc.DialOptions(cfg); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("got %v, want %q", err, want)

@@ -61,7 +61,7 @@ func (p *picker) connTo(addr string) (_ balancer.SubConn, fails bool, _ error) {
 	case addr == "":
 		return nil, true, errNoAddr
 	case c == nil && time.Since(p.missed(addr)) >= p.cfg.RetryTimeout:
-		return nil, true, fmt.Errorf("routinggrpc: the owner, %s, is no member", addr)
+		return nil, true, fmt.Errorf("routinggrpc: the owner, %s, is not a member", addr)
 	case c == nil:
 		return nil, false, balancer.ErrNoSubConnAvailable // the table is newer than the latest update
 	}
@@ -71,7 +71,7 @@ func (p *picker) connTo(addr string) (_ balancer.SubConn, fails bool, _ error) {
 	}
 	c.connect()
 	if now.err != nil && time.Since(now.since) >= p.cfg.RetryTimeout {
-		return nil, true, fmt.Errorf("routinggrpc: the owner, %s, is not reached: %w", addr, now.err)
+		return nil, true, fmt.Errorf("routinggrpc: the owner, %s, is unreachable: %w", addr, now.err)
 	}
 	return nil, now.err != nil, balancer.ErrNoSubConnAvailable
 }

@@ -62,7 +62,7 @@ type memberResolver struct {
 const leastResolving = time.Second
 
 var (
-	errNoTable = errors.New("routinggrpc: no table yet: is an agent reached? See the status of the routing client")
+	errNoTable = errors.New("routinggrpc: no table yet: check in the status of the routing client whether it reaches an agent")
 
 	// errEnded is a status error, so that it also ends calls with WaitForReady.
 	errEnded = status.Error(codes.Unavailable, "routinggrpc: the routing client or agent was closed before it had a table")

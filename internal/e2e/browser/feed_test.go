@@ -54,7 +54,7 @@ func TestJoining(t *testing.T) {
 	f.set(func() { f.joining = true })
 	p := open(t, f.URL, 1440, 900)
 	p.do(chromedp.WaitVisible(chromedp.CSS("#waiting")), chromedp.WaitNotVisible(chromedp.CSS("#operate-title")))
-	p.text("#waiting", "no node has let this one in yet")
+	p.text("#waiting", "no other node has accepted this node yet")
 	f.set(func() { f.joining = false })
 	p.ready(3)
 	p.do(chromedp.WaitNotVisible(chromedp.CSS("#waiting")), chromedp.WaitVisible(chromedp.CSS("#operate-title")))

@@ -40,7 +40,7 @@ var sights = []sight{
 				f.silence(node)
 			})
 		},
-		"#health-found .finding", "heard over TCP alone: %s at 10.0.", false,
+		"#health-found .finding", "heard only over TCP: %s at 10.0.", false,
 	},
 	{
 		"deaf by UDP", func(f *fake, node int) {
@@ -49,7 +49,7 @@ var sights = []sight{
 				f.silence(node)
 			})
 		},
-		"#health-found .finding", "heard over TCP alone: %s at 10.0.", true,
+		"#health-found .finding", "heard only over TCP: %s at 10.0.", true,
 	},
 	{
 		"cut", func(f *fake, node int) { f.lose(lease.Expired, node, len(f.members)) }, "#health-found .finding",

@@ -86,7 +86,7 @@ func TestRedisStops(t *testing.T) {
 	n.redis.Kill()
 	wait(t, "an agent that notices", func() bool { return n.rooms.Stats().StoreDoubt })
 	p.text("#health-found [data-level=bad] .finding", "Redis has not answered lately")
-	p.text("#health-found .fix", "see whether Redis runs")
+	p.text("#health-found .fix", "check whether Redis runs")
 	p.text("#store-number", "No answer")
 	if seen := eval[string](p, `document.getElementById("events").innerText`); regexp.MustCompile(`rooms? moved`).MatchString(seen) {
 		t.Errorf("Redis stopped, no room moved, and the page says\n%s", seen)

@@ -163,7 +163,7 @@ func TestWatchRedraws(t *testing.T) {
 	p.shows(t, "… 2 more lines") // of the header and three members, three lines fit
 	p.shows(t, "\x1b[3A")        // back to the first
 	f.set(func() { f.joining = true })
-	p.shows(t, "no node has let this one in")
+	p.shows(t, "no other node has accepted this node")
 	_ = c.Process.Signal(os.Interrupt)
 	c.exits(t, -1) // by the signal, as shells expect
 	for l := range strings.SplitSeq(plain(p.screen.String()), "\n") {
@@ -235,7 +235,7 @@ func TestTop(t *testing.T) {
 		resume := f.pause()
 		p.shows(t, "no answer since")
 		resume()
-		p.shows(t, "answers again; changes in between are not listed")
+		p.shows(t, "answers again; changes in between are missing")
 		p.resize(t, 20, 5)
 		p.shows(t, "more lines")
 		p.resize(t, 120, 7) // the header and two of three members

@@ -12,7 +12,7 @@ import (
 // history and the log of n2 name the cause and the node, and nothing else; so does the log of n3. doctor --all
 // waits 5 s for the HTTP API of a host that is gone.
 func TestFaultsAreNamed(t *testing.T) {
-	const alone = "warn members: heard over TCP alone: n3 at 10.99.102.3:7946"
+	const alone = "warn members: heard only over TCP: n3 at 10.99.102.3:7946"
 	lost := "expired"
 	if *long { // with a TTL of 6 s, members confirm sooner that a host has gone: a cut looks the same
 		lost = "crashed"
@@ -31,7 +31,7 @@ func TestFaultsAreNamed(t *testing.T) {
 				Doctor: []string{
 					"fail views: sides that do not see each other: n1, n2 | n3",
 					"warn members: lost, and running: n3 " + lost + " ", "n1 warn members: lost: n3 " + lost + " ",
-					"n3 fail seeds: alone, although it was started to join ", "n3 warn members: lost: n1 expired ",
+					"n3 fail seeds: alone, although it should join ", "n3 warn members: lost: n1 expired ",
 				},
 				Page: []string{"warn members: lost: n3 " + lost + " "}, Members: []string{"n1 active", "n2 active", "n3 " + lost + " "},
 				History: []string{"lost n3 " + lost}, Log: []string{"member lost n3 " + lost, "ownership changed"},
@@ -45,7 +45,7 @@ func TestFaultsAreNamed(t *testing.T) {
 					alone, "n1 " + alone,
 					"n3 fail ready: it is joining: members answer over TCP, but UDP does not get through both ways",
 				},
-				Page: []string{alone}, Members: []string{"n1 active", "n2 active", "n3 settling", "n3 is heard over TCP alone: "},
+				Page: []string{alone}, Members: []string{"n1 active", "n2 active", "n3 settling", "n3 is heard only over TCP: "},
 				History: []string{"fenced n3"}, Log: []string{"ownership changed"},
 			},
 			`"msg":"fenced: not heard over UDP; rejoining"`,

@@ -17,7 +17,7 @@ import (
 )
 
 // ErrSettings is affinity.ErrSettings.
-var ErrSettings = errors.New("affinity: settings differ from those of other nodes")
+var ErrSettings = errors.New("affinity: settings differ from other nodes")
 
 // Agreement compares the settings of one node with those of the other nodes. Only one goroutine at a time may
 // call Check, Report and Withdraw.
@@ -194,7 +194,7 @@ func (a *Agreement) Withdraw(ctx context.Context) {
 
 func (a *Agreement) refusal(differ []pinstore.Difference) error {
 	if d := otherCluster(differ); d != nil {
-		return fmt.Errorf("%w: cluster %.80s has the keys of this store (so says %s), and this node is of cluster %.80s: give each cluster a prefix of keys of its own, or this node the right name",
+		return fmt.Errorf("%w: cluster %.80s uses the keys of this store (according to %s), but this node belongs to cluster %.80s: give each cluster its own key prefix, or correct this node's cluster name",
 			ErrSettings, d.Theirs, d.By.Node, d.Ours)
 	}
 	texts := make([]string, len(differ))
@@ -208,6 +208,6 @@ func (a *Agreement) refusal(differ []pinstore.Difference) error {
 		}
 		texts[i] = fmt.Sprintf("%s on %s", what, d.By.Node)
 	}
-	return fmt.Errorf("%w of cluster %q over this store: %s; set them equal, or stop all nodes that have the others and wait for up to %v; if this is another cluster, give it another name",
+	return fmt.Errorf("%w of cluster %q on this store: %s; use the same settings, or stop all nodes that have the other settings and wait for up to %v; if this is another cluster, give it another name",
 		ErrSettings, a.Settings.Cluster, strings.Join(texts, "; "), a.TTL)
 }

@@ -190,8 +190,8 @@ func TestAnotherCluster(t *testing.T) {
 	}
 	err := a.Refused()
 	for _, text := range []string{
-		`cluster "prod" has the keys of this store (so says a)`,
-		`this node is of cluster "c": give each cluster a prefix`,
+		`cluster "prod" uses the keys of this store (according to a)`,
+		`this node belongs to cluster "c": give each cluster its own key prefix`,
 	} {
 		if !errors.Is(err, ErrSettings) || !strings.Contains(err.Error(), text) {
 			t.Errorf("%v; want an ErrSettings with %q", err, text)

@@ -60,9 +60,9 @@ func explain(s *cluster.Snapshot, q Request, taken lease.NodeID, limits Ceilings
 		c.Why = c.why(q, ranked && place == 0)
 		switch why := q.Bars(m); {
 		case slices.Contains(q.Rejected, incarnationOf(m)):
-			c.Preference, c.Why = 0, "takes no rooms: "+why
+			c.Preference, c.Why = 0, "accepts no rooms: "+why
 		case why != "" && c.Preference > 0 && q.keeps(m):
-			c.Why = "takes new rooms only while no other node does: " + why
+			c.Why = "accepts new rooms only while no other node does: " + why
 			if !c.Taken {
 				c.Preference = 0
 			}
@@ -88,13 +88,13 @@ func (c *Candidate) why(q Request, owner bool) string {
 	case c.Preference == 0:
 		return "excluded: " + q.Preferences.lacks[m.ID]
 	case m.State != lease.Active:
-		return fmt.Sprintf("takes no rooms: %s", m.State)
+		return fmt.Sprintf("accepts no rooms: %s", m.State)
 	case m.Weight == 0:
-		return "takes no rooms: weight is 0"
+		return "accepts no rooms: its weight is 0"
 	case m.Capacity == 0:
-		return role + "; capacity is not set, so it takes rooms only as owner"
+		return role + "; capacity is not set, so it gets rooms only as owner"
 	case ReportsNoLoad(m) && !owner:
-		return role + "; reports no load, so it takes rooms only as owner"
+		return role + "; reports no load, so it gets rooms only as owner"
 	}
 	if q.Pinned && c.Taken {
 		return c.has(q)
@@ -104,7 +104,7 @@ func (c *Candidate) why(q Request, owner bool) string {
 		headroom = "no headroom"
 	}
 	if ReportsNoLoad(m) {
-		load = " by the rooms placed from here, since it reports no load"
+		load = " counting only rooms placed from here, because it reports no load"
 	}
 	return fmt.Sprintf("%s; %s: carries %s of %s units%s, and the room costs %s",
 		role, headroom, grouped(c.used()), grouped(c.Ceiling), load, grouped(q.Cost))

@@ -61,7 +61,7 @@ func (q *Request) keeps(m *cluster.Member) bool {
 func (q *Request) Bars(m *cluster.Member) string {
 	switch at := incarnationOf(m); {
 	case slices.Contains(q.Rejected, at):
-		return "its settings differ from those of other nodes"
+		return "its settings differ from other nodes"
 	case slices.Contains(q.Silent, at):
 		return "it sends no heartbeats to this store"
 	}
@@ -127,7 +127,7 @@ func choose(s *cluster.Snapshot, q Request, limits Ceilings, reserved func(lease
 	silent := q.Silent
 	q.Silent = nil
 	if c, err = pick(s, q, limits, reserved); err == nil && slices.Contains(silent, c.Incarnation()) {
-		c.Reason += "; it sends no heartbeats to this store, but no other node takes the room"
+		c.Reason += "; it sends no heartbeats to this store, but no other node accepts the room"
 	}
 	return c, err
 }
@@ -179,9 +179,9 @@ func pick(s *cluster.Snapshot, q Request, limits Ceilings, reserved func(lease.N
 	case ok:
 		return c, nil
 	case limits.Hard > 0:
-		return Choice{}, fmt.Errorf("%w for %v of %q, which cost %d units", ErrNoCapacity, q.Need, q.Room, q.Cost)
+		return Choice{}, fmt.Errorf("%w for %v in %q, which cost %d units", ErrNoCapacity, q.Need, q.Room, q.Cost)
 	case m == nil:
-		return Choice{}, fmt.Errorf("%w yet: the members that could have just joined; try again in a second", cluster.ErrNoMembers)
+		return Choice{}, fmt.Errorf("%w yet: the members that could own partitions have just joined; try again in a second", cluster.ErrNoMembers)
 	}
 	return Choice{m, true, true, "owns the room's partition; no other node reports capacity and load"}, nil
 }
@@ -201,7 +201,7 @@ func (q *Request) nobody(s *cluster.Snapshot) error {
 		}
 	}
 	if leaves+rejected+silent > 0 {
-		return fmt.Errorf("%w for %q: of %d active nodes, the room moves away from %d, %d have other settings for rooms, and %d send no heartbeats to this store; start another node",
+		return fmt.Errorf("%w for %q: of %d active nodes, the room is leaving %d, %d have different settings for rooms, and %d send no heartbeats to this store; start another node",
 			cluster.ErrNoMembers, q.Room, leaves+rejected+silent, leaves, rejected, silent)
 	}
 	if len(s.Table.Nodes()) == 0 {
@@ -209,7 +209,7 @@ func (q *Request) nobody(s *cluster.Snapshot) error {
 			return err
 		}
 	}
-	return fmt.Errorf("%w any more: the last ones have just ended or drain; undrain a node or start another", cluster.ErrNoMembers)
+	return fmt.Errorf("%w any more: the last members have just stopped or are draining; undrain a node or start another node", cluster.ErrNoMembers)
 }
 
 // override picks the least loaded node with headroom, or else the least loaded node below the hard ceiling.

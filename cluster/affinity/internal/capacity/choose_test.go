@@ -214,7 +214,7 @@ func TestNobody(t *testing.T) {
 		Rejected: []lease.Incarnation{{Node: "b", Number: 1}}, Silent: []lease.Incarnation{{Node: "c", Number: 1}},
 	}
 	_, err = choose(s, q, Ceilings{Soft: 80}, func(lease.NodeID) int64 { return 0 })
-	const want = `for "room-1": of 3 active nodes, the room moves away from 1, 1 have other settings for rooms, and 1 send no heartbeats`
+	const want = `for "room-1": of 3 active nodes, the room is leaving 1, 1 have different settings for rooms, and 1 send no heartbeats`
 	if !errors.Is(err, cluster.ErrNoMembers) || !strings.Contains(err.Error(), want) {
 		t.Errorf("no member takes the room: %v", err)
 	}

@@ -79,7 +79,7 @@ func (l *Preferences) problem(s *cluster.Snapshot) string {
 	if len(l.require) > 1 && !slices.ContainsFunc(s.Members, func(m *cluster.Member) bool { return l.lackOf(m) == "" }) {
 		return "no live node has " + strings.Join(l.require, " and ")
 	}
-	return "the Selector admits no live node"
+	return "the Selector accepts no live node"
 }
 
 // preference returns the preference of the i-th member. preference returns 1 for all members if l is nil.
@@ -131,10 +131,10 @@ func byPreference(s *cluster.Snapshot, q Request, limits Ceilings, reserved func
 	}
 	switch {
 	case len(full) > 0:
-		best, why := leastLoaded(full, rank), "every node that may have it is above its ceiling; this is the least loaded"
+		best, why := leastLoaded(full, rank), "every allowed node is above its ceiling; this is the least loaded one"
 		return Choice{best, q.owns(s, best), true, why}, nil
 	case limits.Hard > 0:
-		return Choice{}, fmt.Errorf("%w for %v of %q, which cost %d units, among the nodes that meet %s",
+		return Choice{}, fmt.Errorf("%w for %v in %q, which cost %d units, among the nodes that meet %s",
 			ErrNoCapacity, q.Need, q.Room, q.Cost, q.Preferences.text())
 	}
 	return Choice{best, q.owns(s, best), true, "the best node for its partition; none reports capacity and load"}, nil
@@ -197,7 +197,7 @@ func (l *Preferences) best(s *cluster.Snapshot, q Request) (best *cluster.Member
 		}
 	}
 	if best == nil {
-		return nil, fmt.Errorf("%w: %q: no node that takes rooms meets %s", ErrRequire, q.Room, l.text())
+		return nil, fmt.Errorf("%w: %q: no node that accepts rooms meets %s", ErrRequire, q.Room, l.text())
 	}
 	return best, nil
 }

@@ -40,10 +40,10 @@ const (
 // Reason returns why a room that is pinned to an incarnation with this verdict stays there.
 func (v Verdict) Reason() string {
 	if v == CutOff {
-		return "already pinned; gossip has lost its node, the store has not"
+		return "already pinned; its node is lost to gossip, but still sends heartbeats to the store"
 	}
 	if v == Unconfirmed || v == Silent {
-		return "already pinned; gossip has lost its node, and the store cannot say yet whether it has ended"
+		return "already pinned; its node is lost to gossip, and the store does not know yet whether it has stopped"
 	}
 	return "already pinned"
 }

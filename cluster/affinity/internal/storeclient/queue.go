@@ -34,7 +34,7 @@ const (
 )
 
 // errBusy reports that an op was never sent to the store. errBusy does not indicate that the store is slow.
-var errBusy = errors.New("earlier calls are not answered yet")
+var errBusy = errors.New("earlier calls have no answer yet")
 
 // queue merges the ops of concurrent callers into shared store calls. While several calls are running,
 // further ops wait for at most a tick and then share the next call. So under load, an op costs only a

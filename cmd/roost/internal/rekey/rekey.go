@@ -22,7 +22,7 @@ import (
 )
 
 // ErrPartly is the error of a step that some agents did not take. The output names these agents.
-var ErrPartly = errors.New("not all agents have taken the step")
+var ErrPartly = errors.New("the step failed at some agents")
 
 // Step is one step of changing the gossip key: installing a key, sending with it, or removing an old key. All
 // agents take the step.
@@ -39,15 +39,15 @@ type Step struct {
 // Settings returns the settings of the command.
 func (k *Step) Settings() []settings.Setting {
 	return []settings.Setting{
-		{Name: "install", Arg: "FILE", FlagOnly: true, Set: settings.Nonempty(&k.install), Usage: "have all agents accept the key in FILE, too"},
-		{Name: "use", Arg: "KEY", FlagOnly: true, Set: fingerprint(&k.use), Usage: "have all agents send with the key of this fingerprint"},
+		{Name: "install", Arg: "FILE", FlagOnly: true, Set: settings.Nonempty(&k.install), Usage: "make all agents also accept the key in FILE"},
+		{Name: "use", Arg: "KEY", FlagOnly: true, Set: fingerprint(&k.use), Usage: "make all agents send with the key that has this fingerprint"},
 		{
 			Name: "remove", Arg: "KEY", FlagOnly: true, Set: fingerprint(&k.remove),
-			Usage: "have all agents drop the key of this fingerprint; plain = have them refuse plain text",
+			Usage: "make all agents drop the key that has this fingerprint; plain makes them refuse plain text",
 		},
 		{
 			Name: "despite-lost", Arg: "bool", FlagOnly: true, Set: settings.Bool(&k.despiteLost),
-			Usage: "take --use or --remove although members are lost: they cannot join again until their key files are changed",
+			Usage: "continue although members are lost, which cannot rejoin until you change their key files",
 		},
 	}
 }
@@ -104,9 +104,9 @@ func (k *Step) Run(ctx context.Context, s *session.Session) error {
 	}
 	lost := lostOf(before)
 	if len(lost) > 0 && k.install == "" && !k.despiteLost {
-		return fmt.Errorf("--%s: %s ended without leaving, or is on the other side of a split, "+
-			"and may still use the former keys: it could not join again. "+
-			"Wait until it is back, or give --despite-lost and change its key file by hand", k.name, survey.Few(lost))
+		return fmt.Errorf("--%s: %s stopped without leaving, or is on the other side of a split, "+
+			"and may still use the old keys. Then it could not rejoin. "+
+			"Wait until it is back, or use --despite-lost and change its key file by hand", k.name, survey.Few(lost))
 	}
 	agents, done, err := k.takeAll(ctx, s)
 	if err != nil {
@@ -142,7 +142,7 @@ func lostOf(m clusterhttp.Members) []lease.NodeID {
 func (k *Step) prepare(s *session.Session) error {
 	steps := k.asked()
 	if len(steps) > 1 {
-		return settings.UsageError("--" + strings.Join(steps, " and --") + ": the steps need time in between, so give one at a time")
+		return settings.UsageError("--" + strings.Join(steps, " and --") + ": use one at a time, because gossip needs time between the steps")
 	}
 	if err := k.readKey(s); err != nil {
 		return err
@@ -213,9 +213,9 @@ func (k *Step) readKey(s *session.Session) error {
 	case err != nil:
 		return settings.UsageError(fmt.Sprintf("--install %q: %v", k.install, err))
 	case cluster.KeyFingerprint(keys[0]) == cluster.PlainText:
-		return settings.UsageError(fmt.Sprintf("--install %q: the file has no key: roost keygen makes one", k.install))
+		return settings.UsageError(fmt.Sprintf("--install %q: the file has no key: generate one with roost keygen", k.install))
 	case len(keys) > 1:
-		return settings.UsageError(fmt.Sprintf("--install %q: the file has %d keys: give a file with the new key alone", k.install, len(keys)))
+		return settings.UsageError(fmt.Sprintf("--install %q: the file has %d keys: give a file that has only the new key", k.install, len(keys)))
 	}
 	k.key = keys[0]
 	return nil
@@ -224,7 +224,7 @@ func (k *Step) readKey(s *session.Session) error {
 // withheld returns an error if the step has a key to install and the key must not be sent to the agent.
 func (k *Step) withheld(s *session.Session) error {
 	if why := s.Withheld(); why != "" && k.key != nil {
-		return fmt.Errorf("the agent at %s was not sent the key, %s", s.Addr, why)
+		return fmt.Errorf("the key was not sent to the agent at %s, %s", s.Addr, why)
 	}
 	return nil
 }
@@ -247,7 +247,7 @@ func (k *Step) take(ctx context.Context, s *session.Session) (clusterhttp.Keys, 
 			early = err
 		} else if early == nil || ctx.Err() == nil {
 			if err == nil && !k.doneBy(keys.Keys) {
-				err = fmt.Errorf("the agent at %s answers, and has not taken the step", s.Addr)
+				err = fmt.Errorf("the agent at %s answers, but has not taken the step", s.Addr)
 			}
 			return keys, err
 		}
@@ -317,7 +317,7 @@ func (r result) advice(failed, unsaved, others []string) (lines []string) {
 	switch {
 	case len(failed) > 0:
 		lines = append(lines,
-			fmt.Sprintf("Not done at %s: repeat the command, or change the key file there, before the next step.", survey.Few(failed)))
+			fmt.Sprintf("The step failed at %s: repeat the command, or change the key file there, before the next step.", survey.Few(failed)))
 	case r.Step == "install":
 		lines = append(lines, fmt.Sprintf("All %s %s. Next: roost keys --use %s", term.Plural(len(r.Agents), "agent"), did, r.Key))
 	case r.Step == "use" && len(others) > 0:
@@ -330,7 +330,7 @@ func (r result) advice(failed, unsaved, others []string) (lines []string) {
 	}
 	if len(r.Lost) > 0 {
 		lines = append(lines,
-			fmt.Sprintf("Change the key file of %s by hand before a start: the node was lost, and could not be asked.", survey.Few(r.Lost)))
+			fmt.Sprintf("Change the key file of %s by hand before you start it again: this command does not reach lost nodes.", survey.Few(r.Lost)))
 	}
 	return lines
 }

@@ -75,7 +75,7 @@ func (p Proxy) Run(ctx context.Context) error {
 	log.Info("proxy running", "listen", listensAt(listener, p.Listen))
 	select {
 	case err := <-failed:
-		return fmt.Errorf("the proxy has ended: %w", err)
+		return fmt.Errorf("the proxy has stopped: %w", err)
 	case <-ctx.Done():
 	}
 	p.end(following, srv, requests)

@@ -308,10 +308,10 @@ func (r *reloader) saveKeys() error {
 		return errors.New("there is no --key-file")
 	}
 	if r.read[path] != r.read.Now()[path] {
-		return fmt.Errorf("%s has changed at the same time, and is read again next", path)
+		return fmt.Errorf("%s has changed at the same time, and the agent reads it again soon", path)
 	}
 	if err := settings.WriteKeys(path, keys); err != nil {
-		return fmt.Errorf("the key file stays as it was: %w", err)
+		return fmt.Errorf("the key file was not changed: %w", err)
 	}
 	r.running.Cluster.Key, r.running.Cluster.OldKeys = keys[0], keys[1:]
 	r.read.Note(path)

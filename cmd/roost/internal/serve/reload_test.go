@@ -65,8 +65,8 @@ func (r *reloading) write(name, content string) {
 	}
 }
 
-// A file with a problem is named once, and changes nothing until it is good again. A file that is still being
-// written is left alone.
+// The log names a file with a problem once. The file changes no settings until the problem is fixed. A file
+// that is still being written is left alone.
 func TestFaultyFile(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := reloads(t, map[string]string{"roost.yaml": "log-level: info\n", "token": "one\n"},
@@ -168,7 +168,7 @@ func TestSaveKeys(t *testing.T) {
 			t.Fatal(err)
 		}
 		time.Sleep(time.Minute)
-		if err := errors.Join(install(third), r.saveKeys()); err == nil || !strings.Contains(err.Error(), "is no regular file") {
+		if err := errors.Join(install(third), r.saveKeys()); err == nil || !strings.Contains(err.Error(), "is not a regular file") {
 			t.Errorf("without a file: %v", err)
 		}
 		time.Sleep(time.Minute)

@@ -61,7 +61,7 @@ func (p *pinnedRooms) place(room string) (addr string, here bool, err error) {
 		return "", false, err
 	}
 	if err == nil {
-		p.warn(errors.New("the store of pins does not answer the agents"))
+		p.warn(errors.New("the pin store does not answer the agents"))
 	} else {
 		p.warn(err)
 	}

@@ -152,6 +152,6 @@ func (c *certificates) certified(r *http.Request) *clusterhttp.Problem {
 	}
 	return &clusterhttp.Problem{
 		Status: http.StatusUnauthorized, Code: clusterhttp.CodeUnauthorized,
-		Message: "this needs a client certificate of the agent's --http-client-ca",
+		Message: "this needs a client certificate from the CA in the agent's --http-client-ca",
 	}
 }

@@ -174,7 +174,7 @@ func (w *web) whileJoining(out http.ResponseWriter, in *http.Request) {
 		out.Header().Set("Content-Type", "application/json")
 		_, _ = io.WriteString(out, `{"status":"ok"}`+"\n")
 	default:
-		why := "no node has let this one in yet: see the log of this agent"
+		why := "no other node has accepted this node yet: see this agent's log"
 		if latest := w.waitsFor.Load(); latest != nil {
 			why = *latest
 		}

@@ -38,18 +38,18 @@ func (o *Options) Settings() []settings.Setting {
 	return []settings.Setting{
 		{
 			Name: "addr", Arg: "HOST:PORT", Default: clusterhttp.DefaultBase, Set: o.setAddr,
-			Usage: "where the agent serves HTTP; with https:// in front if it has --http-tls-cert",
+			Usage: "HTTP address of the agent; starts with https:// if the agent has --http-tls-cert",
 		},
 		{Name: "token-file", Arg: "FILE", Set: o.readToken, Usage: "bearer token, if the agent requires one"},
 		{
 			Name: "ca", Arg: "FILE", Set: settings.Nonempty(&o.ca),
-			Usage: "trust certificates of the CAs in FILE alone (default: those of this machine)",
+			Usage: "trust only the CAs in FILE (default: the CAs that this machine trusts)",
 		},
-		{Name: "cert", Arg: "FILE", Set: settings.Nonempty(&o.cert), Usage: "certificate of this client, if the agent has --http-client-ca"},
-		{Name: "cert-key", Arg: "FILE", Set: settings.Nonempty(&o.key), Usage: "the key of --cert"},
-		{Name: "insecure", Arg: "bool", Set: settings.Bool(&o.insecure), Usage: "send the token over plain http to another machine"},
-		o.Output("json prints the answer in full, one object per line"),
-		{Name: "timeout", Arg: "DURATION", Default: "20s", Set: settings.Duration(&o.timeout), Usage: "give up on an answer after this time"},
+		{Name: "cert", Arg: "FILE", Set: settings.Nonempty(&o.cert), Usage: "this client's certificate, if the agent has --http-client-ca"},
+		{Name: "cert-key", Arg: "FILE", Set: settings.Nonempty(&o.key), Usage: "private key of --cert"},
+		{Name: "insecure", Arg: "bool", Set: settings.Bool(&o.insecure), Usage: "allow sending the token over plain http to another machine"},
+		o.Output("json prints the whole answer, one object per line"),
+		{Name: "timeout", Arg: "DURATION", Default: "20s", Set: settings.Duration(&o.timeout), Usage: "stop waiting for an answer after this time"},
 	}
 }
 
@@ -126,9 +126,9 @@ func (s *Session) At(base string, trusted bool) *Session {
 	case s.options.exposed(base):
 		other.withheld = "which the network could read on its way there: see --insecure"
 	case !trusted:
-		other.withheld = "and only agents without the token name this address: ask it with --addr"
+		other.withheld = "because only agents without the token report its address: ask it directly with --addr"
 	case s.Elsewhere(base):
-		other.withheld = "and states an address of this machine: ask it with --addr"
+		other.withheld = "because its reported address is on this machine: ask it directly with --addr"
 	}
 	if other.withheld != "" {
 		client.Token = ""
@@ -268,17 +268,17 @@ func (s *Session) Explain(err error) error {
 	_, untrusted := errors.AsType[*tls.CertificateVerificationError](err)
 	switch {
 	case untrusted:
-		text += "\nname the CA of the agent's certificate with --ca, and the agent by a name that the certificate has"
+		text += "\ngive the CA of the agent's certificate with --ca, and use an --addr with a name from the certificate"
 	case errors.As(err, &problem) && problem.Code == clusterhttp.CodeUnauthorized:
 		text = "the agent at " + s.Addr + " requires a " + s.missing(problem)
 	case errors.As(err, &problem):
 		text = problem.Message // the code is for programs
 	case errors.As(err, &unreachable) && unreachable.Op != "remote error":
-		text = fmt.Sprintf("no agent answers at %s: %v\nstart one with `roost agent`, or name one that serves HTTP with --addr or ROOST_ADDR",
+		text = fmt.Sprintf("no agent answers at %s: %v\nstart an agent with `roost agent`, or name the HTTP address of another agent with --addr or ROOST_ADDR",
 			s.Addr, unreachable)
 	case errors.Is(err, context.DeadlineExceeded):
 		text = fmt.Sprintf("no answer from %s within %v\n"+
-			"its process may be paused, or its machine starved or cut off; otherwise allow more with --timeout",
+			"its process may be paused, or its machine out of CPU or cut off; if not, allow more time with --timeout",
 			s.Addr, s.Timeout)
 	}
 	return errors.New(agenturl.Redacted(text))
@@ -288,11 +288,11 @@ func (s *Session) Explain(err error) error {
 func (s *Session) missing(p *clusterhttp.Problem) string {
 	switch {
 	case strings.Contains(p.Message, "client certificate"):
-		return "certificate of its --http-client-ca; give one with --cert and --cert-key"
+		return "certificate from the CA in its --http-client-ca; give one with --cert and --cert-key"
 	case s.withheld != "":
 		return "token, " + s.withheld
 	case s.Token != "":
-		return "token, and this is not it; give it with --token-file"
+		return "token, and this token is wrong; give the right one with --token-file"
 	default:
 		return "token; give it with --token-file or ROOST_TOKEN_FILE"
 	}

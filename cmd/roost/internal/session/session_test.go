@@ -48,10 +48,10 @@ func TestWithheld(t *testing.T) {
 		t.Fatal(err)
 	}
 	for other, want := range map[*Session]string{
-		s:                                     "and this is not it",
+		s:                                     "and this token is wrong",
 		s.At("http://node-b:8401", true):      "which the network could read on its way there: see --insecure",
-		s.At("https://node-b:8401", false):    "and only agents without the token name this address",
-		s.At("https://localhost.:8401", true): "and states an address of this machine",
+		s.At("https://node-b:8401", false):    "because only agents without the token report its address",
+		s.At("https://localhost.:8401", true): "because its reported address is on this machine",
 	} {
 		text := other.Explain(&clusterhttp.Problem{Code: clusterhttp.CodeUnauthorized}).Error()
 		if !strings.Contains(text, "requires a token, "+want) || (other != s && other.Token != "") {

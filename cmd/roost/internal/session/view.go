@@ -37,7 +37,7 @@ func (f *Viewer) Settings() []settings.Setting {
 	return []settings.Setting{
 		{
 			Name: "watch", Short: "w", Arg: "bool", Set: settings.Bool(&f.watch), FlagOnly: true,
-			Usage: "stay, and show it again when it changes: in place on a terminal, otherwise below each other",
+			Usage: "keep showing changes: in place on a terminal, otherwise one below the other",
 		},
 		{
 			Name: "every", Arg: "DURATION", Set: settings.Duration(&f.every), FlagOnly: true,
@@ -49,7 +49,7 @@ func (f *Viewer) Settings() []settings.Setting {
 // Run shows the view.
 func (f *Viewer) Run(ctx context.Context, s *Session) error {
 	if f.every != 0 && !f.watch {
-		return settings.UsageError("--every says how often to ask again: add --watch")
+		return settings.UsageError("--every needs --watch")
 	}
 	v, err := f.ask(ctx, s)
 	switch {

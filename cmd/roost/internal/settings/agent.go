@@ -146,10 +146,10 @@ func (a *Agent) checkTogether(given map[string]chosen) (problems []error) {
 			cmp.Or(ttl.origin, heartbeat.origin), c.LeaseTTL, c.HeartbeatInterval))
 	}
 	if a.requireKey && given["key-file"].origin == "" {
-		problems = append(problems, fmt.Errorf("%s: there is no --key-file; roost keygen makes a key", given["require-key"].origin))
+		problems = append(problems, fmt.Errorf("%s: there is no --key-file; generate a key with roost keygen", given["require-key"].origin))
 	}
 	if a.requireKey && a.takesPlain() {
-		problems = append(problems, fmt.Errorf("%s: the key file has the line plain, so any host could join; remove it when all nodes encrypt",
+		problems = append(problems, fmt.Errorf("%s: the key file has the line plain, so any host could join; remove the line when all nodes encrypt",
 			given["require-key"].origin))
 	}
 	if scopes := given["scope"]; len(a.Scopes) > 0 && !scopes.bad && placement.Remembers(c.Strategy) {
@@ -168,16 +168,16 @@ func (a *Agent) checkHTTP(given map[string]chosen) (problems []error) {
 	problem := func(format string, args ...any) { problems = append(problems, fmt.Errorf(format, args...)) }
 	guarded := given["http-token-file"].origin != "" || given["http-client-ca"].origin != ""
 	if http := given["http"]; !http.bad && a.HTTP != Off && !Loopback(a.HTTP) && !guarded {
-		problem("%s: others reach this address: set --http-token-file or --http-client-ca, or use 127.0.0.1", http.origin)
+		problem("%s: other machines can reach this address: set --http-token-file or --http-client-ca, or use 127.0.0.1", http.origin)
 	}
 	if cert, key := given["http-tls-cert"].origin, given["http-tls-key"].origin; (cert == "") != (key == "") {
 		problem("%s: --http-tls-cert and --http-tls-key belong together", cmp.Or(cert, key))
 	} else if ca := given["http-client-ca"].origin; ca != "" && cert == "" {
-		problem("%s: clients show certificates over TLS alone: set --http-tls-cert and --http-tls-key", ca)
+		problem("%s: clients show certificates only over TLS: set --http-tls-cert and --http-tls-key", ca)
 	}
 	for _, name := range []string{"http-token-reads", "http-read-token-file"} {
 		if origin := given[name].origin; origin != "" && given["http-token-file"].origin == "" {
-			problem("%s: it needs --http-token-file, without which anyone may change the node", origin)
+			problem("%s: this needs --http-token-file, because without it anyone may change the node", origin)
 		}
 	}
 	return problems
@@ -186,7 +186,7 @@ func (a *Agent) checkHTTP(given map[string]chosen) (problems []error) {
 func (a *Agent) checkRooms(given map[string]chosen) (problems []error) {
 	url, file := given["redis"], given["redis-file"]
 	if url.origin != "" && file.origin != "" {
-		problems = append(problems, fmt.Errorf("%s and %s: both name the Redis; use one of them", url.origin, file.origin))
+		problems = append(problems, fmt.Errorf("%s and %s: both give the URL of Redis; use one of them", url.origin, file.origin))
 	}
 	if url.origin == "" && file.origin == "" {
 		for _, name := range []string{"redis-timeout", "pin-ttl", "soft-ceiling", "hard-ceiling", "strict-ceiling", "report-load"} {

@@ -324,30 +324,30 @@ func TestProblems(t *testing.T) {
 			nil, "",
 			`--gossip-allow "10.0.0.0/8,10.0.0.1": "10.0.0.1" is not a network such as 10.0.0.0/8`,
 		},
-		{"label", []string{"--label=a=1", "--label=b"}, nil, "", `--label "a=1,b": "b" is not of the form name=value`},
+		{"label", []string{"--label=a=1", "--label=b"}, nil, "", `--label "a=1,b": "b" does not have the form name=value`},
 		{"label twice", []string{"--label=a=1,a=2"}, nil, "", `--label "a=1,a=2": label "a" is given twice`},
 		{
 			"scope",
 			[]string{"--scope=sfu=role:sfu,eu=zone"},
 			nil, "",
-			`--scope "sfu=role:sfu,eu=zone": "eu=zone" is not of the form name=label:value, such as sfu=role:sfu or eu=zone:eu-1`,
+			`--scope "sfu=role:sfu,eu=zone": "eu=zone" does not have the form name=label:value, such as sfu=role:sfu or eu=zone:eu-1`,
 		},
 		{
 			"scope without a name", nil,
 			map[string]string{"ROOST_SCOPE": "role:sfu"},
 			"",
-			`ROOST_SCOPE "role:sfu": "role:sfu" is not of the form name=label:value, such as sfu=role:sfu or eu=zone:eu-1`,
+			`ROOST_SCOPE "role:sfu": "role:sfu" does not have the form name=label:value, such as sfu=role:sfu or eu=zone:eu-1`,
 		},
 		{"scope twice", nil, nil, "scope: [a=role:x, a=role:y]", `DIR/c:1: scope "a=role:x,a=role:y": scope "a" is given twice`},
 		{
 			"scope and strategy",
 			[]string{"--scope=sfu=role:sfu"},
 			nil, "strategy: least-partitions",
-			`--scope "sfu=role:sfu": strategy "least-partitions-1-3": the agent's strategy remembers owners, which scopes cannot: use one without a memory, such as Rendezvous or Bounded`,
+			`--scope "sfu=role:sfu": strategy "least-partitions-1-3": the agent's strategy remembers owners, which scopes do not support: use a strategy without a memory, such as Rendezvous or Bounded`,
 		},
 		{"weight 0", []string{"--weight=0"}, nil, "", `--weight "0": to join without owning anything, use --start-draining`},
 		{"weight", []string{"--weight=1000001"}, nil, "", `--weight "1000001": want a whole number from 1 to 1000000`},
-		{"strategy", []string{"--strategy=best"}, nil, "", `--strategy "best": no strategy is called "best"; there are ` + placement.Strategies},
+		{"strategy", []string{"--strategy=best"}, nil, "", `--strategy "best": there is no strategy "best"; the strategies are ` + placement.Strategies},
 		{
 			"parameters of the strategy", nil, nil, "id: a\nstrategy: bounded-rendezvous-99",
 			`DIR/c:2: strategy "bounded-rendezvous-99": strategy "bounded-rendezvous-99" has parameters out of bounds; the nearest is bounded-rendezvous-100`,
@@ -367,11 +367,11 @@ func TestProblems(t *testing.T) {
 			"open http",
 			[]string{"--http=:8401"},
 			nil, "",
-			`--http ":8401": others reach this address: set --http-token-file or --http-client-ca, or use 127.0.0.1`,
+			`--http ":8401": other machines can reach this address: set --http-token-file or --http-client-ca, or use 127.0.0.1`,
 		},
 		{
 			"open http by name", nil, nil, "http: example.org:1",
-			`DIR/c:1: http "example.org:1": others reach this address: set --http-token-file or --http-client-ca, or use 127.0.0.1`,
+			`DIR/c:1: http "example.org:1": other machines can reach this address: set --http-token-file or --http-client-ca, or use 127.0.0.1`,
 		},
 		{
 			"key without certificate",
@@ -381,24 +381,24 @@ func TestProblems(t *testing.T) {
 		},
 		{
 			"client CA without TLS", nil, nil, "http-client-ca: ca",
-			`DIR/c:1: http-client-ca "ca": clients show certificates over TLS alone: set --http-tls-cert and --http-tls-key`,
+			`DIR/c:1: http-client-ca "ca": clients show certificates only over TLS: set --http-tls-cert and --http-tls-key`,
 		},
 		{
 			"reads without token",
 			[]string{"--http-token-reads"},
 			nil, "",
-			`--http-token-reads "true": it needs --http-token-file, without which anyone may change the node`,
+			`--http-token-reads "true": this needs --http-token-file, because without it anyone may change the node`,
 		},
-		{"no key", nil, nil, "require-key: true", `DIR/c:1: require-key "true": there is no --key-file; roost keygen makes a key`},
+		{"no key", nil, nil, "require-key: true", `DIR/c:1: require-key "true": there is no --key-file; generate a key with roost keygen`},
 		{"unknown key", nil, nil, "ttl: 6s\nheartbeet: 2s\n", `DIR/c:2: unknown key "heartbeet"; did you mean heartbeat?`},
 		{"file in file", nil, nil, "config: x", `DIR/c:1: unknown key "config"`},
-		{"key twice", nil, nil, "id: a\nid: b", `DIR/c:2: key "id" is also in line 1`},
-		{"no value", nil, nil, "zone:", `DIR/c:1: zone: there is no value`},
-		{"no duration", nil, nil, "ttl: ~", `DIR/c:1: ttl: there is no value`},
+		{"key twice", nil, nil, "id: a\nid: b", `DIR/c:2: key "id" is also on line 1`},
+		{"no value", nil, nil, "zone:", `DIR/c:1: zone: the value is missing`},
+		{"no duration", nil, nil, "ttl: ~", `DIR/c:1: ttl: the value is missing`},
 		{"list for one", nil, nil, "id: [a, b]", `DIR/c:1: id "a,b": want one value, not a list`},
 		{"nested", nil, nil, "join: [[a]]", `DIR/c:1: join: lists and mappings must not be nested`},
-		{"no mapping", nil, nil, "- id", `DIR/c:1: want lines of key: value`},
-		{"two documents", nil, nil, "id: a\n---\nid: b", `DIR/c: line 2: a second document begins; want one`},
+		{"no mapping", nil, nil, "- id", `DIR/c:1: want lines of the form key: value`},
+		{"two documents", nil, nil, "id: a\n---\nid: b", `DIR/c: line 2: a second YAML document begins; want only one`},
 		{"no YAML", nil, nil, "id: [", `DIR/c: yaml: line 1: did not find expected node content`},
 		{
 			"ceilings",
@@ -420,7 +420,7 @@ func TestProblems(t *testing.T) {
   DIR/c:2: weight "no": want a whole number from 1 to 1000000
   --ttl "x": want a duration such as 500ms or 6s
   DIR/c:1: unknown key "wieght"; did you mean weight?
-  --http "0.0.0.0:1": others reach this address: set --http-token-file or --http-client-ca, or use 127.0.0.1`,
+  --http "0.0.0.0:1": other machines can reach this address: set --http-token-file or --http-client-ca, or use 127.0.0.1`,
 		},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -27,14 +27,14 @@ func parseFile(path string, b []byte) (map[string]entry, []error) {
 		return nil, nil
 	}
 	if root.Kind != yaml.MappingNode {
-		return nil, []error{fmt.Errorf("%s:%d: want lines of key: value", path, root.Line)}
+		return nil, []error{fmt.Errorf("%s:%d: want lines of the form key: value", path, root.Line)}
 	}
 	var problems []error
 	entries := make(map[string]entry)
 	for i := 0; i+1 < len(root.Content); i += 2 {
 		key, node := root.Content[i], root.Content[i+1]
 		if first, twice := entries[key.Value]; twice {
-			problems = append(problems, fmt.Errorf("%s:%d: key %q is also in line %d", path, key.Line, key.Value, first.line))
+			problems = append(problems, fmt.Errorf("%s:%d: key %q is also on line %d", path, key.Line, key.Value, first.line))
 			continue
 		}
 		e, err := entryOf(node)
@@ -58,7 +58,7 @@ func parseYAML(b []byte) (*yaml.Node, error) {
 		return nil, err
 	}
 	if err := dec.Decode(&more); err == nil {
-		return nil, fmt.Errorf("line %d: a second document begins; want one", more.Line)
+		return nil, fmt.Errorf("line %d: a second YAML document begins; want only one", more.Line)
 	} else if !errors.Is(err, io.EOF) {
 		return nil, err
 	}
@@ -105,7 +105,7 @@ func scalar(node *yaml.Node) (string, error) {
 		return "", errors.New("lists and mappings must not be nested")
 	}
 	if node.Tag == "!!null" {
-		return "", errors.New("there is no value")
+		return "", errors.New("the value is missing")
 	}
 	return node.Value, nil
 }

@@ -73,7 +73,7 @@ func WriteKeys(path string, keys [][]byte) (err error) {
 		return err
 	}
 	if !was.Mode().IsRegular() {
-		return fmt.Errorf("%s is no regular file", path)
+		return fmt.Errorf("%s is not a regular file", path)
 	}
 	var lines bytes.Buffer
 	for _, k := range keys {

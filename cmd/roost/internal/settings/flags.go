@@ -50,54 +50,54 @@ func (a *Agent) basic() []Setting {
 		},
 		{
 			Name: "bind", Arg: "HOST:PORT", Default: "127.0.0.1:7946", Set: Nonempty(&c.Bind),
-			Usage: "gossip here, by UDP and TCP; port 0 takes a free one",
+			Usage: "gossip on this address, over UDP and TCP; port 0 selects a free port",
 		},
 		{
 			Name: "advertise", Arg: "HOST:PORT", Set: Text(&c.Advertise),
-			Usage: "other nodes reach this one here (default: the address of --bind, " +
-				"or if that is 0.0.0.0 or ::, the one from which this host reaches the seeds)",
+			Usage: "address where other nodes reach this node (default: the address of --bind, " +
+				"or if that is 0.0.0.0 or ::, the address from which this host reaches the seeds)",
 		},
 		{
 			Name: "join", Arg: "HOST:PORT,...", List: true, Set: func(v string) error { c.Join = append(c.Join, v); return nil },
-			Usage: "members to join by, or the name of an SRV record",
+			Usage: "addresses of members to join, or the name of an SRV record",
 		},
 		{
 			Name: "cluster", Arg: "NAME", Default: "roost", Set: Nonempty(&c.Cluster),
-			Usage: "the cluster's name; messages of other clusters are dropped",
+			Usage: "the cluster's name; the node drops messages from other clusters",
 		},
 		{
 			Name: "key-file", Arg: "FILE", Set: a.setKeyFile,
-			Usage: "encrypt gossip with the first key in FILE (see roost keygen), and accept the others",
+			Usage: "encrypt gossip with the first key in FILE (see roost keygen), and also accept the other keys",
 		},
 		{
 			Name: "partitions", Arg: "N", Default: strconv.Itoa(placement.DefaultPartitions),
 			Set:   Number(&c.Partitions, 1, placement.MaxPartitions),
-			Usage: "shares that the keys are cut into; the same on all nodes",
+			Usage: "number of partitions that keys are divided into; the same on all nodes",
 		},
 		{
 			Name: "min-members", Arg: "N", Default: "1", Set: Number(&c.MinMembers, 1, lease.MaxNodes),
-			Usage: "own nothing while fewer than N members are live, this one included",
+			Usage: "own nothing while fewer than N members are live, including this node",
 		},
 		{
 			Name: "split", Arg: "continue|majority", Default: string(cluster.SplitContinue), Set: a.setSplit,
-			Usage: "who owns in a network split: each side everything, or only the side with most of the members " +
-				"from before (for three nodes or more); the same on all nodes",
+			Usage: "who owns partitions in a network split: continue lets each side own all of them, majority only the side " +
+				"with most of the previous members (for three nodes or more); the same on all nodes",
 		},
 		{
 			Name: "http", Arg: "HOST:PORT", Default: "127.0.0.1:8401", Set: a.setHTTP,
-			Usage: `serve the HTTP API here; "off" serves none`,
+			Usage: `serve the HTTP API on this address; "off" disables it`,
 		},
 		{
 			Name: "api-addr", Arg: "ADDR", Set: a.setAPIAddr,
-			Usage: "address of your application, which lookups of a key return",
+			Usage: "address of your application on this node; lookups of keys return it",
 		},
 		{
 			Name: "zone", Arg: "ZONE", Set: Text(&c.Zone),
-			Usage: "where this node is; members see it, and strategies with +zones use it",
+			Usage: "zone of this node; roost members shows it, and strategies with +zones use it",
 		},
 		{
 			Name: "weight", Arg: "N", Default: "100", Set: a.setWeight,
-			Usage: "this node's share relative to others",
+			Usage: "this node's share relative to other nodes",
 		},
 		{
 			Name: "log-format", Arg: "text|json", Default: "text", Set: OneOf(&a.LogFormat, "text", "json"),
@@ -105,7 +105,7 @@ func (a *Agent) basic() []Setting {
 		},
 		{
 			Name: "log-level", Arg: "debug|info|warn|error", Default: "info", Set: a.setLevel,
-			Usage: "least level that is logged",
+			Usage: "minimum level of messages in the log",
 		},
 		a.configFile(),
 	}
@@ -124,29 +124,29 @@ func (a *Agent) rooms() []Setting {
 		},
 		{
 			Name: "redis", Arg: "URL", Secret: true, Set: StoreURL(&a.Store),
-			Usage: "pin rooms to nodes, on this Redis: redis://user:password@host:6379/0; other users of the machine can read " +
-				"a password here, unlike in ROOST_REDIS or --redis-file; memory: pins in this process, for one agent alone",
+			Usage: "pin rooms to nodes in this Redis: redis://user:password@host:6379/0. Other users of the machine can read a " +
+				"password here, but not in ROOST_REDIS or --redis-file. memory keeps pins in this process, for a single agent",
 		},
 		{
 			Name: "redis-file", Arg: "FILE", Set: a.secret(func(b []byte) error { return StoreURL(&a.Store)(string(b)) }),
-			Usage: "the same, with the URL in FILE",
+			Usage: "like --redis, but read the URL from FILE",
 		},
 		{
 			Name: "pin-ttl", Arg: "DURATION", Set: Duration(&a.Rooms.PinTTL),
-			Usage: "end the hosting of a room this long after its last request, and its pin at most this long after that (default 1h)",
+			Usage: "stop hosting a room this long after its last request; its pin expires at most this long after that (default 1h)",
 		},
 		{
 			Name: "soft-ceiling", Arg: "PERCENT", Set: Number(&a.Rooms.SoftCeiling, 1, maxCeiling),
-			Usage: "prefer other nodes for new rooms above this share of --capacity (default 80)",
+			Usage: "above this percentage of --capacity, prefer other nodes for new rooms (default 80)",
 		},
 		{
 			Name: "hard-ceiling", Arg: "PERCENT", Set: Number(&a.Rooms.HardCeiling, 0, maxCeiling),
-			Usage: "place no new room on a node above this share of --capacity (default 0: never refuse)",
+			Usage: "above this percentage of --capacity, place no new rooms on a node (default 0: never refuse)",
 		},
 		{
 			Name: "report-load", Arg: "bool", Set: Bool(&a.Rooms.ReportLoad),
-			Usage: "report as load what the rooms that are hosted here cost, n·(n-1) units each; " +
-				"/v1/load then takes no load",
+			Usage: "compute this node's load from the rooms that it hosts, n·(n-1) units for a room of n; " +
+				"/v1/load then accepts no load",
 		},
 	}
 }
@@ -156,32 +156,32 @@ func (a *Agent) http() []Setting {
 		{
 			Name: "http-token-file", Arg: "FILE", Set: a.secret(setTokens(&a.Tokens)),
 			Usage: "require a bearer token from FILE for calls that change something; each line is a valid token. " +
-				"Needed unless --http is loopback or --http-client-ca is set",
+				"Required unless --http is loopback or --http-client-ca is set",
 		},
 		{
 			Name: "http-token-reads", Arg: "bool", Set: Bool(&a.TokenReads),
-			Usage: "all other calls must show a token, too, except /healthz, /readyz and /reconnect.mjs; " +
-				"in a browser it is the password",
+			Usage: "also require a token for all other calls, except /healthz, /readyz and /reconnect.mjs; " +
+				"in a browser, the token is the password",
 		},
 		{
 			Name: "http-read-token-file", Arg: "FILE", Set: a.secret(setTokens(&a.ReadTokens)),
-			Usage: "another token, for calls that change nothing; it implies --http-token-reads",
+			Usage: "file with tokens that allow only calls that change nothing; implies --http-token-reads",
 		},
 		{
 			Name: "http-host", Arg: "NAME,...", List: true, Set: func(v string) error { a.Hosts = append(a.Hosts, v); return nil },
-			Usage: "names of this node in the public DNS, by which clients may call over plain http without a token",
+			Usage: "public DNS names of this node that clients may use over plain http without a token",
 		},
 		{
 			Name: "http-tls-cert", Arg: "FILE", Set: Nonempty(&a.TLS.Cert),
-			Usage: "serve https with the certificate (PEM, with its chain) in FILE; it is read again when it changes",
+			Usage: "serve https with the certificate (PEM, with its chain) in FILE; a changed file is read again",
 		},
 		{
 			Name: "http-tls-key", Arg: "FILE", Set: Nonempty(&a.TLS.Key),
-			Usage: "the key of --http-tls-cert",
+			Usage: "private key of --http-tls-cert",
 		},
 		{
 			Name: "http-client-ca", Arg: "FILE", Set: Nonempty(&a.TLS.ClientCA),
-			Usage: "clients must show a certificate of a CA in FILE; probes of /healthz and /readyz need none",
+			Usage: "require a client certificate from a CA in FILE, except for /healthz and /readyz",
 		},
 	}
 }
@@ -191,7 +191,7 @@ func (a *Agent) timing() []Setting {
 	return []Setting{
 		{
 			Name: "network", Arg: "lan|wan|local", Default: "lan", Set: a.setNetwork,
-			Usage: "kind of network, which picks the timings",
+			Usage: "kind of network, which sets the default timings",
 		},
 		{
 			Name: "heartbeat", Arg: "DURATION", Set: Duration(&c.HeartbeatInterval),
@@ -199,35 +199,35 @@ func (a *Agent) timing() []Setting {
 		},
 		{
 			Name: "ttl", Arg: "DURATION", Set: Duration(&c.LeaseTTL),
-			Usage: "a lease ends this long after the last heartbeat; the same on all nodes (default 6s; wan 20s)",
+			Usage: "a lease expires this long after the last heartbeat; the same on all nodes (default 6s; wan 20s)",
 		},
 		{
 			Name: "max-skew", Arg: "DURATION", Default: "5s", Set: Duration(&c.MaxSkew),
-			Usage: "how far a node's clock may be ahead; the same on all nodes. Raise it where clocks are not synchronized",
+			Usage: "how far a node's clock may be ahead; the same on all nodes. Raise it if clocks are not synchronized",
 		},
 		{
 			Name: "handoff", Arg: "DURATION", Set: Duration(&c.Handoff),
-			Usage: "when a partition moves, wait this long at most until its former owner has stopped; " +
+			Usage: "when a partition moves, wait at most this long for its previous owner to stop; " +
 				"at least --ttl (default: do not wait)",
 		},
 		{
 			Name: "slow-start", Arg: "DURATION", Set: Duration(&c.SlowStart),
-			Usage: "grow to --weight over this time, in ten steps, after a start or a drain in a running cluster: " +
-				"for caches that are cold at first (default: at once)",
+			Usage: "after a start or a drain in a running cluster, grow to --weight over this time, in ten steps, " +
+				"so that cold caches can warm up (default: at once)",
 		},
 		{
 			Name: "split-forget", Arg: "DURATION", Default: "10m", Set: Duration(&c.SplitForget),
-			Usage: "with --split majority, how long a silent member counts; the same on all nodes. " +
-				"Shorten it where hosts are often lost for good",
+			Usage: "with --split majority, a silent member counts for this long; the same on all nodes. " +
+				"Shorten it if you often lose hosts for good",
 		},
 		{
 			Name: "shutdown-delay", Arg: "DURATION", Set: Duration(&a.ShutdownDelay),
-			Usage: "after SIGTERM keep answering this long, with /readyz failing, until load balancers have turned away " +
+			Usage: "after SIGTERM, keep answering this long while /readyz fails, so that load balancers stop sending requests " +
 				"(default: 0s; with rooms five gossip intervals, 1s on a lan)",
 		},
 		{
 			Name: "redis-timeout", Arg: "DURATION", Set: Duration(&a.Rooms.Budget),
-			Usage: "let a join wait this long for Redis, three round trips or more; after it the join is degraded " +
+			Usage: "a join waits at most this long for Redis, then it is degraded; allow three round trips or more " +
 				"(default 150ms; wan 1s)",
 		},
 	}
@@ -238,7 +238,7 @@ func (a *Agent) advanced() []Setting {
 	return []Setting{
 		{
 			Name: "bootstrap", Arg: "bool", Set: Bool(&c.Bootstrap),
-			Usage: "do not wait for --join to answer: for the first node of a new cluster",
+			Usage: "do not wait until a --join address answers; use it for the first node of a new cluster",
 		},
 		{
 			Name: "strict-ceiling", Arg: "bool", Set: Bool(&a.Rooms.StrictCeiling),
@@ -255,16 +255,16 @@ func (a *Agent) advanced() []Setting {
 		},
 		{
 			Name: "require-key", Arg: "bool", Set: Bool(&a.requireKey),
-			Usage: "do not start without --key-file: without a key, whoever reaches --bind can join",
+			Usage: "do not start without --key-file: without a key, any host that reaches --bind can join",
 		},
 		{
 			Name: "gossip-allow", Arg: "CIDR,...", List: true, Set: a.addNetwork,
-			Usage: "take gossip from these networks alone, such as 10.0.0.0/8; they have to hold the addresses of all nodes " +
+			Usage: "accept gossip only from these networks, such as 10.0.0.0/8; they must contain the addresses of all nodes " +
 				"(default: all networks)",
 		},
 		{
 			Name: "gossip-nodes", Arg: "N", Set: Number(&c.GossipNodes, 1, cluster.MaxGossipNodes),
-			Usage: "send news to this many random members at a time. Raise it where more than a tenth of packets is lost " +
+			Usage: "each gossip round sends to this many random members. Raise it if the network loses more than a tenth of packets " +
 				"(default 3; wan 4)",
 		},
 		{
@@ -273,12 +273,12 @@ func (a *Agent) advanced() []Setting {
 		},
 		{
 			Name: "label", Arg: "K=V,...", List: true, Set: a.addLabel,
-			Usage: "labels of this node: members show them, and --scope selects by them",
+			Usage: "labels of this node, for other members to see; --scope selects members by label",
 		},
 		{
 			Name: "scope", Arg: "NAME=LABEL:VALUE,...", List: true, Set: a.addScope,
-			Usage: "a further ring, over the members with this label, or in a zone by NAME=zone:ZONE; lookups ask for it " +
-				"(roost place --scope NAME). The same on all nodes, which do not compare their scopes",
+			Usage: "another table, of only the members with this label, or in a zone with NAME=zone:ZONE. Lookups name it: " +
+				"roost place --scope NAME. Must be the same on all nodes, which roost does not check",
 		},
 		{
 			Name: "app-version", Arg: "TEXT", Set: Text(&c.AppVersion),
@@ -286,17 +286,17 @@ func (a *Agent) advanced() []Setting {
 		},
 		{
 			Name: "no-flap-damping", Arg: "bool", Set: Bool(&c.DisableFlapDamping),
-			Usage: "own partitions even after three returns from crashes or cuts within ten TTLs: " +
+			Usage: "own partitions even after three returns from crashes or network failures within ten TTLs: " +
 				"for tests that kill this node again and again",
 		},
 		{
 			Name: "start-draining", Arg: "bool", Set: Bool(&c.StartDraining),
-			Usage: "own nothing until roost undrain: to look at a new node before it serves",
+			Usage: "own nothing until roost undrain, so that you can check a new node before it serves",
 		},
 		{
 			Name: "exit-on-stdin-close", Arg: "bool", Set: Bool(&a.StdinCloses),
-			Usage: "end at once, without a leave message, when standard input ends: " +
-				"for an agent that is the child of your program",
+			Usage: "exit at once, without a leave message, when standard input is closed: " +
+				"for an agent that is a child process of your program",
 		},
 	}
 }
@@ -304,7 +304,7 @@ func (a *Agent) advanced() []Setting {
 func (a *Agent) configFile() Setting {
 	return Setting{
 		Name: "config", Arg: "FILE", Set: Nonempty(&a.config),
-		Usage: "read YAML from FILE; its keys are the names of these flags",
+		Usage: "read YAML from FILE, with flag names as keys",
 	}
 }
 
@@ -380,7 +380,7 @@ func (a *Agent) setAPIAddr(v string) error {
 func (a *Agent) addLabel(v string) error {
 	name, value, ok := strings.Cut(v, "=")
 	if !ok || name == "" {
-		return fmt.Errorf("%q is not of the form name=value", v)
+		return fmt.Errorf("%q does not have the form name=value", v)
 	}
 	if _, twice := a.Cluster.Labels[name]; twice {
 		return fmt.Errorf("label %q is given twice", name)

@@ -21,7 +21,7 @@ func (a *Agent) addScope(v string) error {
 	label, value, _ := strings.Cut(rule, ":")
 	switch {
 	case name == "" || label == "" || value == "":
-		return fmt.Errorf("%q is not of the form name=label:value, such as sfu=role:sfu or eu=zone:eu-1", v)
+		return fmt.Errorf("%q does not have the form name=label:value, such as sfu=role:sfu or eu=zone:eu-1", v)
 	case len(name) > cluster.MaxScopeName || !utf8.ValidString(name):
 		return fmt.Errorf("name %.80q: want at most %d bytes of UTF-8", name, cluster.MaxScopeName)
 	case slices.ContainsFunc(a.Scopes, func(s Scope) bool { return s.Name == name }):

@@ -39,7 +39,7 @@ func readSecret(path string) (content []byte, warning string, err error) {
 		return nil, warning, err
 	}
 	if len(content) > maxSecretBytes {
-		return nil, warning, fmt.Errorf("the file has more than %d bytes: that is no secret", maxSecretBytes)
+		return nil, warning, fmt.Errorf("the file has more than %d bytes, which is too long for a secret", maxSecretBytes)
 	}
 	return bytes.TrimSpace(content), warning, nil
 }
@@ -128,7 +128,7 @@ func decodeKey(b []byte) ([]byte, error) {
 	}
 	key, err := base64.StdEncoding.DecodeString(string(b))
 	if err != nil {
-		return nil, errors.New("the file does not hold a key in base64; roost keygen makes one")
+		return nil, errors.New("the file does not contain a key in base64; generate one with roost keygen")
 	}
 	switch len(key) {
 	case 16, 24, 32:
@@ -171,7 +171,7 @@ func decodeToken(b []byte) (string, error) {
 	}
 	for _, c := range b {
 		if c <= ' ' || c > '~' {
-			return "", errors.New("a token is one word of visible ASCII, and each stands on a line of its own")
+			return "", errors.New("a token is one word of visible ASCII, and each token is on its own line")
 		}
 	}
 	return string(b), nil

@@ -32,7 +32,7 @@ func TestSeveralKeys(t *testing.T) {
 func TestSecretFiles(t *testing.T) {
 	const secret = "hunter2"
 	for name, c := range map[string]struct{ flag, content, want string }{
-		"no base64":    {"key-file", secret + "!", "does not hold a key in base64"},
+		"no base64":    {"key-file", secret + "!", "does not contain a key in base64"},
 		"too short":    {"key-file", base64.StdEncoding.EncodeToString([]byte(secret)), "the key has 7 bytes"},
 		"empty key":    {"key-file", "", "the key has 0 bytes"},
 		"too long":     {"key-file", strings.Repeat(secret, 1000), "more than 4096 bytes"},
@@ -170,7 +170,7 @@ func TestStoreURL(t *testing.T) {
 // TestStoreTogether: settings that need a store.
 func TestStoreTogether(t *testing.T) {
 	_, err := load(t, []string{"--redis=redis://:hunter2@h", "--redis-file=DIR/r"}, nil, map[string]string{"r": "redis://h"})
-	if want := "--redis and --redis-file \"DIR/r\": both name the Redis; use one of them"; err == nil || err.Error() != want {
+	if want := "--redis and --redis-file \"DIR/r\": both give the URL of Redis; use one of them"; err == nil || err.Error() != want {
 		t.Errorf("both: %v", err)
 	}
 	o, err := load(t, []string{"--pin-ttl=5m", "--report-load"}, nil, nil)
@@ -208,7 +208,7 @@ func TestPrefix(t *testing.T) {
 	}
 	for _, name := range []string{strings.Repeat("x", 58), strings.Repeat("{", 20)} {
 		_, err := load(t, []string{"--redis=redis://h", "--cluster=" + name}, nil, nil)
-		if err == nil || !strings.Contains(err.Error(), "too long for keys on Redis") {
+		if err == nil || !strings.Contains(err.Error(), "bytes in a Redis key") {
 			t.Errorf("%q: %v", name, err)
 		}
 		if _, err := load(t, []string{"--cluster=" + name}, nil, nil); err != nil {

@@ -168,7 +168,7 @@ func Prefix(cluster string) (string, error) {
 	b.WriteByte(':')
 	const most = 64 // bytes that redisstore takes
 	if b.Len() > most {
-		return "", fmt.Errorf("the cluster's name is too long for keys on Redis: %d bytes as %.100q, at most %d", b.Len(), b.String(), most)
+		return "", fmt.Errorf("the cluster's name takes %d bytes in a Redis key (%.100q), and at most %d are allowed", b.Len(), b.String(), most)
 	}
 	return b.String(), nil
 }

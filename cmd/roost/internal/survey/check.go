@@ -15,7 +15,7 @@ import (
 // Check checks whether the agents see the same members.
 func Check(agents []Agent) []doctor.Check {
 	var found []doctor.Check
-	const apart = "each side owns the keys of the other one, too, or none: that is up to --split"
+	const apart = "each side owns all keys, or only one side owns keys, depending on --split"
 	if sides := sidesOf(agents); len(sides) > 1 {
 		var names []string
 		for _, side := range sides {
@@ -23,14 +23,14 @@ func Check(agents []Agent) []doctor.Check {
 		}
 		found = append(found, doctor.Check{
 			Name: "views", Status: doctor.Fail, Finding: "sides that do not see each other: " + strings.Join(names, " | "), Means: apart,
-			Do: "see which network between them is cut, for UDP and for TCP, in both directions; the sides join again by themselves",
+			Do: "find out where the network between them is cut, for UDP and TCP, in both directions; the sides merge again automatically",
 		})
 	} else {
 		found = unseen(agents)
 	}
 	found = slices.Concat(found, places(agents), scopes(agents), unanswered(agents))
 	if len(found) == 0 {
-		found = []doctor.Check{{Name: "views", Finding: "the same members at all agents that were asked"}}
+		found = []doctor.Check{{Name: "views", Finding: "all agents that answered see the same members"}}
 	}
 	return found
 }
@@ -55,22 +55,22 @@ func unanswered(agents []Agent) (found []doctor.Check) {
 		what, means, do string
 	}{
 		{
-			absent, "runs, and takes no part: ", "the agents of these nodes answer over HTTP, and others do not hear them",
-			"see whether UDP and TCP get through between them and the others, and to the address that they advertise (--advertise)",
+			absent, "running, but not members: ", "the agents of these nodes answer over HTTP, but other nodes do not hear them",
+			"check that UDP and TCP get through between them and the other nodes, and to the addresses that they advertise (--advertise)",
 		},
 		{
 			foreign, "an agent of another cluster answers for ",
-			"what it sees is not compared here; what the agent of the node itself sees is not known",
-			"see which process serves HTTP there: the address has a new owner, or a proxy or a port leads to another agent",
+			"what it sees is not compared here, and what the node's own agent sees is unknown",
+			"find out which process serves HTTP there: the address has a new owner, or a proxy or port forwards to another agent",
 		},
 		{
-			silent, "no view from ", "what these agents see is not known; they are members all the same, if others see them",
-			"see whether their HTTP ports are open to this machine, and which token, certificate or --ca they require",
+			silent, "no view from ", "what these agents see is unknown; they are still members if other agents see them",
+			"check that this machine can reach their HTTP ports, and which token, certificate or --ca they require",
 		},
 		{
 			skipped, fmt.Sprintf("%d of %d agents were not asked: ", len(skipped), len(agents)),
-			"nothing here is known from these agents: the time was up, or each named one more agent for too long",
-			"allow more time with --within; roost doctor at such an agent asks it alone",
+			"what these agents see is unknown: time ran out, or each agent named one more agent for too long",
+			"allow more time with --within, or run roost doctor at one of these agents",
 		},
 	} {
 		if len(k.agents) > 0 {
@@ -149,8 +149,8 @@ func places(agents []Agent) (found []doctor.Check) {
 		}
 		found = append(found, doctor.Check{
 			Name: "views", Status: doctor.Warn, Finding: fmt.Sprintf("%s is seen %s", a.ID, strings.Join(words, ", ")),
-			Means: "these agents hold records of two processes under one id, and one address may not reach the node; for a moment after a restart elsewhere that is usual",
-			Do:    "look again in ten seconds; if it stays, see whether two processes run under this --id, and which --advertise each of them has",
+			Means: "these agents have records of two processes with one id, and one of the addresses may not reach the node; for a moment after a restart at another address, this is normal",
+			Do:    "look again in ten seconds; if it persists, check whether two processes run with this --id, and which --advertise each of them has",
 		})
 	}
 	return found

@@ -96,7 +96,7 @@ func TestMany(t *testing.T) {
 		hung.hangs[id] = id != "n0000"
 	}
 	late := hung.take(t, "n0000", nil)
-	reasons := strings.Count(fmt.Sprint(late), "not asked: out of time")
+	reasons := strings.Count(fmt.Sprint(late), "not asked: time ran out")
 	if len(late) != *many || reasons == 0 || reasons > *many-atOnce-1 {
 		t.Errorf("%d rows, %d not asked", len(late), reasons)
 	}

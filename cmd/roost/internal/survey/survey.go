@@ -90,7 +90,7 @@ func Take(ctx context.Context, s *session.Session, then Then, progress func(done
 		t.round(ctx, s)
 	}
 	for _, a := range t.next {
-		a.Problem, a.skipped = "not asked: each agent names one that no other knows", true
+		a.Problem, a.skipped = "not asked: each agent names another agent that no other agent knows", true
 	}
 	agents := []Agent{*first}
 	for _, a := range t.known {
@@ -98,7 +98,7 @@ func Take(ctx context.Context, s *session.Session, then Then, progress func(done
 			continue
 		}
 		if a.HTTP == "" {
-			a.Problem = "states no HTTP API that others reach"
+			a.Problem = "reports no HTTP address that others can reach"
 		}
 		agents = append(agents, *a)
 	}
@@ -138,7 +138,7 @@ func (t *taking) round(ctx context.Context, s *session.Session) {
 		slots <- struct{}{} // blocks no longer than ctx and answer allow
 		if ctx.Err() != nil {
 			for _, a := range todo[i:] {
-				a.Problem, a.skipped = "not asked: out of time", true
+				a.Problem, a.skipped = "not asked: time ran out", true
 			}
 			break
 		}
@@ -187,14 +187,14 @@ func (t *taking) ask(ctx context.Context, s *session.Session, a *Agent) error {
 	}
 	switch name := stats.Settings.Cluster; {
 	case m.Self.Validate() != nil:
-		return fmt.Errorf("the agent at %s states no id of a node: %.80q", s.Addr, m.Self)
+		return fmt.Errorf("the agent at %s reports an invalid node id: %.80q", s.Addr, m.Self)
 	case a.ID == "":
 		t.cluster = name
 	case name != t.cluster && name != "" && t.cluster != "": // agents of old releases do not report their cluster
 		a.foreign = short(name, maxWord)
-		return fmt.Errorf("the agent at %s is of cluster %.64q, and not of %.64q", s.Addr, name, t.cluster)
+		return fmt.Errorf("the agent at %s belongs to cluster %.64q, not to %.64q", s.Addr, name, t.cluster)
 	case a.ID != m.Self:
-		return fmt.Errorf("the agent at %s is that of %s", s.Addr, m.Self)
+		return fmt.Errorf("the agent at %s belongs to node %s", s.Addr, m.Self)
 	}
 	a.View = &View{State: short(stats.State, maxWord), digest: uint64(m.Digest), Lost: []string{}, scopes: make(map[string]placement.Digest)}
 	for _, s := range stats.Scopes[:min(len(stats.Scopes), cluster.MaxScopes)] {
@@ -297,7 +297,7 @@ func served(at string) bool {
 // reason explains in one line why an agent did not answer.
 func reason(ctx context.Context, s *session.Session, err error) string {
 	if ctx.Err() != nil {
-		return "no answer before all time was up"
+		return "no answer before time ran out"
 	}
 	line, _, _ := strings.Cut(s.Explain(err).Error(), "\n")
 	return fmt.Sprintf("%.200s", line)

@@ -216,17 +216,17 @@ func TestCheck(t *testing.T) {
 		"lost, and ended": {
 			map[string][]string{"a": {"a", "-ended"}},
 			nil, "a 1, ended -",
-			[]string{"warn runs, and takes no part: ended ("},
+			[]string{"warn running, but not members: ended ("},
 		},
 		"left, lost for another, and ended": {
 			map[string][]string{"a": {"a", "b", "=ended"}, "b": {"a", "b", "c", "=ended"}, "c": {"a", "b", "c", "-ended"}},
 			nil, "a 2, b 3, c 3, ended -",
-			[]string{"warn c is not seen by a", "warn runs, and takes no part: ended ("},
+			[]string{"warn c is not seen by a", "warn running, but not members: ended ("},
 		},
 		"left, and joins in vain": {
 			map[string][]string{"a": {"a", "=absent"}},
 			nil, "a 1, absent -",
-			[]string{"warn runs, and takes no part: absent (joining: by UDP"},
+			[]string{"warn running, but not members: absent (joining: by UDP"},
 		},
 		"joins": {
 			map[string][]string{"a": {"a", "-x"}, "x": {"x"}},
@@ -234,10 +234,10 @@ func TestCheck(t *testing.T) {
 			"a 1, x 1",
 			[]string{"warn x is not seen by a"},
 		},
-		"runs, and takes no part": {
+		"running, but not members": {
 			map[string][]string{"a": {"a", "-absent"}},
 			nil, "a 1, absent -",
-			[]string{"warn runs, and takes no part: absent (joining: by UDP"},
+			[]string{"warn running, but not members: absent (joining: by UDP"},
 		},
 		"no answer": {map[string][]string{"a": {"a", "gone"}}, nil, "a 2, gone -", []string{"warn no view from gone ("}},
 		"no HTTP":   {map[string][]string{"a": {"a", "off"}}, nil, "a 2, off -", nil},

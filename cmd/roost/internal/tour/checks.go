@@ -110,7 +110,7 @@ func oneOwner(views []view) check {
 	if len(table) == 0 {
 		f.add("there are no partitions")
 	}
-	differ(&f, "owner of partition", "in the table", table, "by the agents' own accounts", claimed)
+	differ(&f, "owner of partition", "in the table", table, "according to the agents themselves", claimed)
 	return f.result("each of %s partitions is owned by exactly one agent", count(len(table)))
 }
 
@@ -127,7 +127,7 @@ func sameRooms(rooms []string, views []view) check {
 	for _, v := range views {
 		differ(&f, "owner of", "in the table", want, says(v.by), v.placed)
 	}
-	return f.result("%s rooms resolve alike from all %d agents", count(len(rooms)), len(views))
+	return f.result("%s rooms have the same owner at all %d agents", count(len(rooms)), len(views))
 }
 
 // strays reports the moves for which may returns false.
@@ -143,7 +143,7 @@ func strays(moves []move, may func(move) bool) (f problems) {
 // onlyTo checks that every move was to the joiner.
 func onlyTo(joiner lease.NodeID, moves []move) check {
 	f := strays(moves, func(m move) bool { return m.is == joiner })
-	return f.result("only partitions that %s now owns moved", joiner)
+	return f.result("partitions moved only to %s", joiner)
 }
 
 // onlyFrom checks that all partitions of the leaver moved, and no others.
@@ -152,7 +152,7 @@ func onlyFrom(leaver lease.NodeID, o outcome) check {
 	if n := tally(o.is.owners, leaver); n > 0 {
 		f.add("%d partitions still belong to %s", n, leaver)
 	}
-	return f.result("only partitions that %s owned moved, and all of them", leaver)
+	return f.result("all partitions of %s moved, and no others", leaver)
 }
 
 func nothingMoved(moves []move) check {
@@ -188,9 +188,9 @@ func spread(moves []move, heirs []lease.NodeID) check {
 		delete(got, id)
 	}
 	for id, n := range got {
-		f.add("%d went to %s, which is not one of the heirs", n, orNone(id))
+		f.add("%d went to %s, which should get none", n, orNone(id))
 	}
-	return f.result("its partitions spread over the other %d", len(heirs))
+	return f.result("its partitions are spread over the other %d nodes", len(heirs))
 }
 
 // idles checks that all agents see the node as a draining member that owns nothing.
@@ -201,7 +201,7 @@ func idles(node lease.NodeID, views []view) check {
 			f.add("%s sees it as %s", v.by, orNone(state))
 		}
 		if v.by == node && len(v.owned) > 0 {
-			f.add("it still owns %d partitions, by its own account", len(v.owned))
+			f.add("it says that it still owns %d partitions", len(v.owned))
 		}
 		if n := tally(v.owners, node); n > 0 {
 			f.add("%d partitions still belong to it, says %s", n, v.by)
@@ -241,7 +241,7 @@ func samePins(parties []party, views []view) check {
 		differ(&f, "people in", "in fact", people, says(v.by), pinned)
 		differ(&f, "pin of", says(first.by), first.pins, says(v.by), v.pins)
 	}
-	return f.result("all %d agents list the same %s pins, one for each room", len(views), count(len(parties)))
+	return f.result("all %d agents list the same %s pins, one per room", len(views), count(len(parties)))
 }
 
 // noOrphans checks that every pin in an agent's view names a member in that view.
@@ -282,7 +282,7 @@ func oneHome(pins map[string]pin, answers []answer) check {
 	for _, by := range slices.Sorted(maps.Keys(sent)) {
 		differ(&f, "home of", "by its pin", homesOf(pins), says(by), sent[by])
 	}
-	return f.result("%s pinned rooms resolve to their pins from all %d agents", count(len(pins)), len(sent))
+	return f.result("%s pinned rooms resolve to their pins at all %d agents", count(len(pins)), len(sent))
 }
 
 // oneHost checks that each room is hosted only by the agent of the node that the room is pinned to.
@@ -298,7 +298,7 @@ func oneHost(pins map[string]pin, answers []answer) check {
 		}
 	}
 	differ(&f, "host of", "by its pin", homesOf(pins), "in fact", hosts)
-	return f.result("each is hosted by the node that it is pinned to, and by no other")
+	return f.result("each room is hosted by the node that it is pinned to, and by no other node")
 }
 
 // alike reports the answers that send people of a room to a different node than the first answer does, or to
@@ -323,7 +323,7 @@ func oneAnswer(answers []answer) check {
 			f.add("%s can only guess: %s", a.by, a.Reason)
 		}
 	}
-	return f.result("all %d people are sent to one node, by all %d agents", len(answers), len(agents))
+	return f.result("all %d people are sent to the same node, by all %d agents", len(answers), len(agents))
 }
 
 // overridden checks that the first question pinned the room to a node other than the owner that the hash
@@ -342,7 +342,7 @@ func overridden(owner lease.NodeID, answers []answer) check {
 			f.add("a later answer, by %s, is %s", a.by, a.Source)
 		}
 	}
-	return f.result("it is not %s, the owner by the hash: that one has no headroom", orNone(owner))
+	return f.result("that node is not %s, the owner by hash, which has no headroom", orNone(owner))
 }
 
 // restarted checks that a room that ended on a draining node starts on another node, and that all agents name
@@ -354,7 +354,7 @@ func restarted(drained lease.NodeID, answers []answer) check {
 			f.add("%s sends people of %s to %s", a.by, a.Room, drained)
 		}
 	}
-	return f.result("a room that ends on %s starts again elsewhere", drained)
+	return f.result("a room that ends on %s begins again on another node", drained)
 }
 
 // pinsStay checks that no pin of an earlier room changed. A new epoch on the same node also fails the check,
@@ -386,5 +386,5 @@ func onlyPinsOf(gone lease.NodeID, before, after map[string]pin) check {
 			f.add("%s is still pinned to %s", room, gone)
 		}
 	}
-	return f.result("only pinned rooms of %s moved, and all of them", gone)
+	return f.result("all pinned rooms of %s moved, and no others", gone)
 }

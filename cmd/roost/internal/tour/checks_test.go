@@ -47,11 +47,11 @@ func TestAgreement(t *testing.T) {
 		"claimed twice": {one(0, func(v *view) { v.owned = append(v.owned, 0) }), "", "partition 0 is owned by a and by a", ""},
 		"no owner": {
 			one(1, func(v *view) { v.owned = v.owned[1:] }), "",
-			"owner of partition 1: in the table b, by the agents' own accounts none", "",
+			"owner of partition 1: in the table b, according to the agents themselves none", "",
 		},
 		"the wrong owner": {
 			func(v []view) { v[0].owned, v[1].owned = []placement.Partition{0, 6}, append(v[1].owned, 3) }, "",
-			"owner of partition 3: in the table a, by the agents' own accounts b", "",
+			"owner of partition 3: in the table a, according to the agents themselves b", "",
 		},
 		"partition of no table": {one(1, func(v *view) { v.owned = append(v.owned, 8) }), "", "owner of partition 8: in the table none", ""},
 		"nothing at all": {
@@ -117,7 +117,7 @@ func TestShares(t *testing.T) {
 		{moves("abcdabca", 200), ""},
 		{moves("abc", 200), "d took 0, expected about 50"},
 		{moves("a", 200), "a took 200, expected about 50 (and 3 more)"},
-		{moves("abcdx", 200), "40 went to x, which is not one of the heirs"},
+		{moves("abcdx", 200), "40 went to x, which should get none"},
 		{append(moves("abcd", 200), move{1, "x", ""}), "1 went to none"},
 		{moves("ab", 4), ""}, // two each of four: too few to judge
 		{nil, ""},
@@ -135,7 +135,7 @@ func TestDraining(t *testing.T) {
 		"sound":        {all(func(*view) {}), ""},
 		"gone":         {one(0, func(v *view) { delete(v.members, "b") }), "a sees it as none"},
 		"active":       {one(2, func(v *view) { v.members["b"] = lease.Active }), "c sees it as active"},
-		"holds on":     {one(1, func(v *view) { v.owned = []placement.Partition{2} }), "it still owns 1 partitions, by its own account"},
+		"holds on":     {one(1, func(v *view) { v.owned = []placement.Partition{2} }), "it says that it still owns 1 partitions"},
 		"in the table": {one(2, func(v *view) { v.owners[1] = "b" }), "1 partitions still belong to it, says c"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -220,7 +220,7 @@ func (t *tour) lacks(n *node, agents []survey.Agent) string {
 		}
 	}
 	if !view.InSync {
-		return fmt.Sprintf("has another table than %s", agents[0].ID)
+		return fmt.Sprintf("has a different table than %s", agents[0].ID)
 	}
 	return ""
 }
@@ -228,7 +228,7 @@ func (t *tour) lacks(n *node, agents []survey.Agent) string {
 // exits checks that the process of a node exits without an error after the node was asked to leave. asked is
 // the error of that request.
 func (n *node) exits(ctx context.Context, asked error) check {
-	c := check{what: fmt.Sprintf("the process of %s ended by itself, without an error", n.id)}
+	c := check{what: fmt.Sprintf("the process of %s exited by itself, without an error", n.id)}
 	limit, cancel := context.WithTimeoutCause(ctx, stopTime, fmt.Errorf("it still runs after %v", stopTime))
 	defer cancel()
 	switch {

@@ -30,7 +30,7 @@ func TestAgreed(t *testing.T) {
 		{"it owns still", "abab", sound, func(s scene) { s.nodes[1].state = lease.Draining }, "belong to [a b], and not to [a]"},
 		{"it owns nothing yet", "aaaa", sound, func(scene) {}, "belong to [a], and not to [a b]"},
 		{"nobody owns", "ab.b", sound, func(scene) {}, "belong to [ a b], and not to [a b]"},
-		{"another table", "abab", one(1, func(v *view) { v.digest = 0xbeef }), func(scene) {}, "b has another table than a"},
+		{"another table", "abab", one(1, func(v *view) { v.digest = 0xbeef }), func(scene) {}, "b has a different table than a"},
 		{"silence", "abab", sound, func(s scene) { s.agents["b"].Set("GET /v1/members", nil) }, "b does not answer"},
 		{"silence of the first", "abab", sound, func(s scene) { s.nodes[0].client.Base = "127.0.0.1:1" }, "a: clusterhttp: no agent answers"},
 		{"the first hangs", "abab", sound, func(s scene) {

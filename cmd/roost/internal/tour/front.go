@@ -51,7 +51,7 @@ type target struct {
 func openFront(ctx context.Context, addr string, info dashboard.Info) (*front, error) {
 	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", addr)
 	if err != nil {
-		return nil, fmt.Errorf("tour: --http %s: cannot listen (is another demo running there? --http 127.0.0.1:0 finds a free port): %w",
+		return nil, fmt.Errorf("tour: --http %s: cannot listen (is another demo running there? --http 127.0.0.1:0 selects a free port): %w",
 			addr, err)
 	}
 	f := &front{addr: listener.Addr().String(), ended: make(chan struct{})}
@@ -122,7 +122,7 @@ func (f *front) forward(w http.ResponseWriter, r *http.Request) {
 }
 
 func noAgent(w http.ResponseWriter) {
-	refuse(w, http.StatusServiceUnavailable, clusterhttp.CodeNotReady, "no agent answers at the moment")
+	refuse(w, http.StatusServiceUnavailable, clusterhttp.CodeNotReady, "no agent answers right now")
 }
 
 // press tells the tour to carry out an action and responds with the nodes. Without an action, press only
@@ -141,7 +141,7 @@ func (f *front) press(w http.ResponseWriter, r *http.Request) {
 	case obey == nil && action == "":
 		send(w, http.StatusOK, stage{Touring: true, Nodes: []staged{}})
 	case obey == nil:
-		refuse(w, http.StatusConflict, clusterhttp.CodeNotReady, "the tour is under way; when it is over, the cluster is yours")
+		refuse(w, http.StatusConflict, clusterhttp.CodeNotReady, "the tour is still running; after it, you can change the cluster")
 	default:
 		stage, problem := (*obey)(action, id) // in about a second
 		if problem != nil {
@@ -160,7 +160,7 @@ func readID(w http.ResponseWriter, r *http.Request) (lease.NodeID, error) {
 		return "", errors.New("the body must be JSON, with Content-Type: application/json")
 	}
 	if !local(r.Host) {
-		return "", errors.New("use the demo by an IP address or as localhost, not under another name")
+		return "", errors.New("open the demo at an IP address or localhost, not at another name")
 	}
 	var body struct{ ID lease.NodeID }
 	if err := json.NewDecoder(http.MaxBytesReader(w, r.Body, 1<<10)).Decode(&body); err != nil {

@@ -157,16 +157,16 @@ func (t *tour) facts(c change, o outcome) row {
 	number := func(n, of int) string { return fmt.Sprintf("%-5s %7s", count(n), percent(n, of)) }
 	t.out.fact("agreed after", seconds(o.took), c.usual)
 	t.out.fact("partitions moved", number(r.moved, r.of), partitions)
-	t.out.fact("rooms moved", number(r.rooms, len(t.rooms)), "by the hash alone")
+	t.out.fact("rooms moved", number(r.rooms, len(t.rooms)), "by hash alone")
 	t.out.fact("pinned moved", number(r.pinned, len(t.parties)), pinned)
 	if was, is := o.was.pins[bigRoom], o.is.pins[bigRoom]; was != is {
-		t.out.fact("the big room", fmt.Sprintf("%s to %s", was.node, orNone(is.node)), "where there is headroom for it, if anywhere")
+		t.out.fact("the big room", fmt.Sprintf("%s to %s", was.node, orNone(is.node)), "to a node with headroom, if there is one")
 	}
 	switch left := tally(homesOf(o.is.pins), c.gone); {
 	case left > 0:
 		t.out.fact("not re-pinned", fmt.Sprintf("%s, after %s", count(left), seconds(o.repinned)), "")
 	case c.gone != "":
-		t.out.fact("re-pinned after", seconds(o.repinned), "until the last pin that named it was replaced")
+		t.out.fact("re-pinned after", seconds(o.repinned), "time until no pin named that node")
 	}
 	t.askedAgain()
 	t.out.line("")
@@ -176,7 +176,7 @@ func (t *tour) facts(c change, o outcome) row {
 // askedAgain prints how many questions were repeated.
 func (t *tour) askedAgain() {
 	if n := t.again.Swap(0); n > 0 {
-		t.out.fact("asked again", fmt.Sprintf("%s times", count(int(n))), "the store was slow, and an agent said that it could only guess")
+		t.out.fact("asked again", fmt.Sprintf("%s times", count(int(n))), "the store was slow, so an agent could only guess")
 	}
 }
 

@@ -91,7 +91,7 @@ func TestOnce(t *testing.T) {
 	for _, want := range []string{
 		"5 agents start", "5,000 times", "node-6 joins", "is killed", "drains", "leaves",
 		"1/6 = 16.7 %", "1/5 = 20.0 %", "People join 203 rooms", "A 50-person room overrides the hash",
-		"the owner of its partition has no headroom", "expected: none", "re-pinned after", "starts again elsewhere",
+		"the owner of its partition has no headroom", "expected: none", "re-pinned after", "begins again on another node",
 		"All 59 checks held",
 	} {
 		if !strings.Contains(w.String(), want) {
@@ -129,7 +129,7 @@ func TestNoRedis(t *testing.T) {
 func TestStay(t *testing.T) {
 	w := startDemo(t, "--nodes", "2", "--http", "127.0.0.1:0")
 	w.shows(t, "roost room all-hands --addr ")
-	if !strings.Contains(w.String(), "for which this process stands in") {
+	if !strings.Contains(w.String(), "which this process imitates") {
 		t.Error("the store is not mentioned")
 	}
 	addr := regexp.MustCompile(`Watch it at http://(\S+)/`).FindStringSubmatch(w.String())[1]

@@ -124,9 +124,9 @@ func (t *tour) obey(ctx context.Context, action string, id lease.NodeID) *cluste
 	switch {
 	case action == "": // the request only asks for the nodes
 	case action == "add" && len(live) >= mostNodes:
-		return refuse(http.StatusConflict, clusterhttp.CodeBadRequest, "the demo runs at most %d nodes: kill one first", mostNodes)
+		return refuse(http.StatusConflict, clusterhttp.CodeBadRequest, "the demo runs at most %d nodes: kill a node first", mostNodes)
 	case action == "add" && seed == nil:
-		return refuse(http.StatusConflict, clusterhttp.CodeBadRequest, "no node answers by which another one could join: resume one first")
+		return refuse(http.StatusConflict, clusterhttp.CodeBadRequest, "no node answers, so a new node cannot join: resume a node first")
 	case action == "add":
 		if _, err := t.spawn("--join", seed.Gossip); err != nil {
 			return refuse(http.StatusInternalServerError, clusterhttp.CodeInternal, "%v", err)
@@ -177,11 +177,11 @@ func (t *tour) suggestNext() {
 	last := live[len(live)-1]
 	roost := cmp.Or(t.o.Exe, os.Args[0]) // as the user typed it
 	t.out.line("")
-	t.out.line("The %d agents stay up until Ctrl-C. Add, kill, pause and drain nodes at", len(live))
+	t.out.line("The %d agents run until Ctrl-C. You can add, kill, pause and drain nodes at", len(live))
 	t.out.line("")
 	t.out.line("   http://%s/", t.front.addr)
 	t.out.line("")
-	t.out.line("or, in another terminal, try:")
+	t.out.line("Or try these commands in another terminal:")
 	t.out.line("")
 	for _, command := range []string{
 		fmt.Sprintf("%s members --addr %s", roost, t.front.addr),
@@ -190,7 +190,7 @@ func (t *tour) suggestNext() {
 		fmt.Sprintf("%s rooms --addr %s", roost, t.front.addr),
 		fmt.Sprintf("%s room %s --addr %s", roost, bigRoom, t.front.addr),
 		fmt.Sprintf("%s watch --addr %s", roost, t.front.addr),
-		fmt.Sprintf("kill -9 %d    # %s; then look again", last.PID(), last.id),
+		fmt.Sprintf("kill -9 %d    # kills %s; then look again", last.PID(), last.id),
 	} {
 		t.out.line("   %s", command)
 	}

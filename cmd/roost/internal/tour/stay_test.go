@@ -40,7 +40,7 @@ func TestNoMoreNodes(t *testing.T) {
 	for range mostNodes {
 		crowd.nodes = append(crowd.nodes, &node{Process: new(agentproc.Process), state: lease.Active, client: new(clusterhttp.Client)})
 	}
-	for want, tour := range map[string]*tour{"by which another one could join": alone, "at most 20 nodes": crowd} {
+	for want, tour := range map[string]*tour{"a new node cannot join": alone, "at most 20 nodes": crowd} {
 		if p := tour.obey(t.Context(), "add", ""); p == nil || p.Status != http.StatusConflict || !strings.Contains(p.Message, want) {
 			t.Errorf("%+v, want %q", p, want)
 		}

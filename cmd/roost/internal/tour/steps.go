@@ -22,7 +22,7 @@ func (t *tour) steps() []func(context.Context) error {
 
 func (t *tour) start(ctx context.Context) error {
 	t.out.title(t.step, fmt.Sprintf("%d agents start", t.o.Nodes),
-		"Each is a process that knows only the address of the first one. They find each\n"+
+		"Each is a process that knows only the address of the first agent. They find each\n"+
 			"other by gossip and agree on who owns what, without a database or a leader.")
 	seed, err := t.first(ctx)
 	if err != nil {
@@ -80,7 +80,7 @@ func (t *tour) first(ctx context.Context) (*node, error) {
 func (t *tour) place(ctx context.Context) (err error) {
 	t.out.title(t.step, fmt.Sprintf("%s rooms are placed", count(roomCount)),
 		"The name of a room hashes to a partition, and each partition has one owner.\n"+
-			"Every agent knows all owners, so it answers from memory and asks nobody.")
+			"Every agent knows all owners, so it answers from memory, without asking others.")
 	for i := range roomCount {
 		t.rooms = append(t.rooms, fmt.Sprintf("room-%03d-%04x", i, t.rng.Uint32()&0xffff))
 	}
@@ -99,13 +99,13 @@ func (t *tour) place(ctx context.Context) (err error) {
 // gather simulates people who join some of the rooms.
 func (t *tour) gather(ctx context.Context) error {
 	t.invite()
-	store := "That takes a shared\nRedis, for which this process stands in. Who owns a partition never depends on it."
+	store := "Pins need a shared\nRedis, which this process imitates. Partitions do not depend on Redis."
 	if t.o.Redis != "" {
-		store = "That takes the shared\nRedis. Who owns a partition never depends on it."
+		store = "Pins need the shared\nRedis. Partitions do not depend on Redis."
 	}
 	t.out.title(t.step, fmt.Sprintf("People join %s rooms", count(len(t.parties))),
 		fmt.Sprintf("A room in use should stay on its node, even when owners change. So the first\n"+
-			"join pins it, to the owner by the hash if that node has headroom. %s", store))
+			"join pins it, to the owner by hash if that node has headroom. %s", store))
 	since := time.Now()
 	answers, err := t.visit(ctx, t.parties)
 	if err != nil {
@@ -130,7 +130,7 @@ func (t *tour) gather(ctx context.Context) error {
 	times := fmt.Sprintf("%s times in %s", count(len(answers)), seconds(asked))
 	t.out.fact("asked", times, "each agent for each room, all agents at once")
 	t.askedAgain()
-	t.out.fact("by the hash", fmt.Sprintf("%s of %s rooms", count(byHash), count(len(t.parties))), "")
+	t.out.fact("by hash", fmt.Sprintf("%s of %s rooms", count(byHash), count(len(t.parties))), "")
 	t.out.fact("loads known after", seconds(heard), "a room of n people costs n·(n-1) streams")
 	t.out.line("")
 	t.conclude(samePins(t.parties, t.seen), oneHome(pins, answers), oneHost(pins, answers),
@@ -143,9 +143,9 @@ func (t *tour) override(ctx context.Context) error {
 	big := party{bigRoom, bigSize}
 	owner := t.hashed(big.room)
 	t.out.title(t.step, fmt.Sprintf("A %d-person room overrides the hash", big.size),
-		fmt.Sprintf("%d people cost their node %d·%d = %s forwarded streams. The owner by the hash,\n"+
-			"%s, has no room for that many. So the room is pinned to the least loaded node,\n"+
-			"and everybody is sent there.",
+		fmt.Sprintf("%d people cost their node %d·%d = %s forwarded streams. The owner by hash,\n"+
+			"%s, cannot carry that many. So the room is pinned to the least loaded node,\n"+
+			"and everyone is sent there.",
 			big.size, big.size, big.size-1, count(big.streams()), owner))
 	answers, err := t.crowd(ctx, big, owner)
 	if err != nil {
@@ -162,7 +162,7 @@ func (t *tour) override(ctx context.Context) error {
 		remark := ""
 		switch n.id {
 		case owner:
-			remark = fmt.Sprintf("owner by the hash; no headroom for %s more", count(big.streams()))
+			remark = fmt.Sprintf("owner by hash; no headroom for %s more", count(big.streams()))
 		case first.Node.ID:
 			remark = "pinned here"
 		}
@@ -210,7 +210,7 @@ func (t *tour) join(ctx context.Context) error {
 	id, members := t.nextID(), len(t.live())+1
 	return t.apply(ctx, change{
 		title: fmt.Sprintf("%s joins", id),
-		why: "It takes a share of the partitions from each of the others. Nothing else moves,\n" +
+		why: "It takes a share of the partitions from each other node. Nothing else moves,\n" +
 			"and pinned rooms stay where they are, so the people in them notice nothing.",
 		what: fmt.Sprintf("%s joined", id),
 		act: func(ctx context.Context) error {
@@ -237,8 +237,8 @@ func (t *tour) crash(ctx context.Context) error {
 	ttl := whole(t.settings.LeaseTTL)
 	return t.apply(ctx, change{
 		title: fmt.Sprintf("%s is killed", n.id),
-		why: fmt.Sprintf("kill -9 %d: no goodbye, and its lease lasts for another %s. But other nodes watch it over\n"+
-			"TCP connections, see them close, and confirm the crash. The others take over its\n"+
+		why: fmt.Sprintf("kill -9 %d: no leave message, and its lease lasts for another %s. But other nodes watch\n"+
+			"it over TCP connections, see them close, and confirm the crash. They take over its\n"+
 			"partitions, and the new owner of each partition moves the rooms that were pinned there.", n.PID(), ttl),
 		what: fmt.Sprintf("%s was killed", n.id),
 		act: func(context.Context) error {
@@ -263,8 +263,8 @@ func (t *tour) drain(ctx context.Context) error {
 	return t.apply(ctx, change{
 		title: fmt.Sprintf("%s drains", n.id),
 		why: "A planned exit waits for no lease: the node announces that it gives up its partitions,\n" +
-			"and the others have them at once. Its pinned rooms stay until they end. When they\n" +
-			"begin again, they begin elsewhere.",
+			"and other nodes own them at once. Its pinned rooms stay until they end. When they\n" +
+			"begin again, they begin on other nodes.",
 		what: fmt.Sprintf("%s drained", n.id),
 		act: func(ctx context.Context) error {
 			n.state, n.note = lease.Draining, "drained"
@@ -318,8 +318,8 @@ func (t *tour) leave(ctx context.Context) error {
 	var ended check
 	return t.apply(ctx, change{
 		title: fmt.Sprintf("%s leaves", n.id),
-		why: "It owns nothing any more, so no partition moves. It says goodbye to the others and ends.\n" +
-			"The rooms that were still pinned to it get new nodes.",
+		why: "It owns nothing any more, so no partition moves. It sends a leave message and exits.\n" +
+			"Rooms that are still pinned to it get new nodes.",
 		what: fmt.Sprintf("%s left", n.id),
 		act: func(ctx context.Context) error {
 			n.state, n.note = lease.Left, "left"
@@ -329,7 +329,7 @@ func (t *tour) leave(ctx context.Context) error {
 			ended = n.exits(ctx, err)
 			return ctx.Err()
 		},
-		usual:    "from the request, the end of its process included",
+		usual:    "from the request, including the end of its process",
 		progress: "agree",
 		gone:     n.id,
 		checks: func(o outcome) []check {

@@ -64,7 +64,7 @@ func expectBroken(t *testing.T, s scene, want []string) {
 // TestBrokenStep: a step names partitions and rooms that should have stayed, or should
 // have moved, and the verdict repeats that.
 func TestBrokenStep(t *testing.T) {
-	const moved, host = "no pinned room moved: yard was pinned to b (epoch 17, 3 people), ", "each is hosted by the node that it is pinned to, and by no other: host of yard: by its pin "
+	const moved, host = "no pinned room moved: yard was pinned to b (epoch 17, 3 people), ", "each room is hosted by the node that it is pinned to, and by no other node: host of yard: by its pin "
 	for name, c := range map[string]struct {
 		table  string
 		after  map[string]lease.NodeID
@@ -75,8 +75,8 @@ func TestBrokenStep(t *testing.T) {
 		"moved":       {"abcabc", map[string]lease.NodeID{"attic": "a", "yard": "c"}, []string{moved + "now to c "}},
 		"lost": {"abcabc", map[string]lease.NodeID{"attic": "a"}, []string{
 			moved + "now to none",
-			"all 3 agents list the same 2 pins, one for each room: people in yard: in fact 3, a says none (and 2 more)",
-			"1 pinned rooms resolve to their pins from all 3 agents: home of yard: by its pin none, a says b (and 2 more)",
+			"all 3 agents list the same 2 pins, one per room: people in yard: in fact 3, a says none (and 2 more)",
+			"1 pinned rooms resolve to their pins at all 3 agents: home of yard: by its pin none, a says b (and 2 more)",
 			host + "none, in fact b",
 		}},
 		"orphaned": {"abcabc", map[string]lease.NodeID{"attic": "a", "yard": "d"}, []string{
@@ -119,11 +119,11 @@ func TestOverrideStep(t *testing.T) {
 		broken []string
 	}{
 		"all to another node": {"ccc", nil},
-		"all by the hash":     {"aaa", []string{"it is not a, the owner by the hash: that one has no headroom: "}},
+		"all by the hash":     {"aaa", []string{"that node is not a, the owner by hash, which has no headroom: "}},
 		"each elsewhere": {"bcb", []string{
-			"all 50 people are sent to one node, by all 3 agents: ",
-			"each is hosted by the node that it is pinned to, and by no other: host of all-hands: ",
-			"all 3 agents list the same 2 pins, one for each room: pin of all-hands: a says b (epoch 17, 50 people), b says c ",
+			"all 50 people are sent to the same node, by all 3 agents: ",
+			"each room is hosted by the node that it is pinned to, and by no other node: host of all-hands: ",
+			"all 3 agents list the same 2 pins, one per room: pin of all-hands: a says b (epoch 17, 50 people), b says c ",
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -103,7 +103,7 @@ func Run(ctx context.Context, o Options) error {
 
 func (t *tour) walk(ctx context.Context) error {
 	t.out.line("%s", t.out.paint(term.Heading, "roost: every node knows which node owns which room"))
-	t.out.line("Real agents on this machine, with the timings of production: a heartbeat every")
+	t.out.line("These are real agents on this machine, with production timings: a heartbeat every")
 	t.out.line("%s, a lease of %s, %s partitions.",
 		whole(t.settings.HeartbeatInterval), whole(t.settings.LeaseTTL), count(t.settings.Partitions))
 	if t.front != nil {
