@@ -48,9 +48,7 @@ func (t *router) RoundTrip(r *http.Request) (*http.Response, error) {
 	for {
 		resp, again, err := t.attempt(r, way, b)
 		if err == nil && (resp.StatusCode != http.StatusMisdirectedRequest || !way.first) { // only the first proxy of a request retries it
-			if way.socket != nil {
-				way.socket.watched.way.addr = way.addr
-			}
+			way.answered()
 			return resp, nil
 		}
 		if !e.more(err, t.cfg.RetryTimeout) || !again || r.Context().Err() != nil || !b.seal() {

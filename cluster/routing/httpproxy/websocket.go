@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"encoding/binary"
+	"io"
 	"net"
 	"net/http"
 	"strings"
@@ -21,7 +22,7 @@ const (
 )
 
 // movedFrame is the close frame of a WebSocket whose key has moved: status 1012 (Service Restart), "moved".
-var movedFrame = []byte{0x80 | opClose, 7, 1012 >> 8, 1012 & 0xff, 'm', 'o', 'v', 'e', 'd'}
+const movedFrame = "\x88\x07\x03\xf4moved"
 
 // webSocket is the connection to the client of a WebSocket. When the key moves, webSocket closes the connection
 // between two frames of the server.
@@ -50,6 +51,13 @@ func (p *Proxy) webSocket(w http.ResponseWriter, r *http.Request, way route) {
 	defer s.watched.end(true)
 	way.socket = s
 	p.proxy.ServeHTTP(&hijacker{w, s}, r.WithContext(context.WithValue(ctx, routeKey{}, way)))
+}
+
+// answered tells the watch of a WebSocket which server has answered.
+func (r route) answered() {
+	if r.socket != nil {
+		r.socket.watched.way.addr = r.addr
+	}
 }
 
 // hijacker gives out its socket in place of the connection.
@@ -124,7 +132,7 @@ func (s *webSocket) close() {
 func (s *webSocket) finish() {
 	s.closed = true
 	if !s.frames.closed {
-		_, _ = s.Conn.Write(movedFrame)
+		_, _ = io.WriteString(s.Conn, movedFrame)
 	}
 	_ = s.CloseWrite() // the client need not wait for the old server to hang up
 }
@@ -159,7 +167,7 @@ func (f *frames) next(p []byte) (n int) {
 		f.closed = f.closed || f.header[0]&0xf == opClose
 		f.read = 0
 	}
-	return n + int(part) //nolint:gosec // not more than len(p)
+	return n + int(part)
 }
 
 // size returns the size of the header, as far as it is known.
