@@ -10,6 +10,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -223,11 +224,16 @@ func (s *server) do(w http.ResponseWriter, r *http.Request, resource, name strin
 	answer(w, apierrors.NewNotFound(schema.GroupResource{Resource: resource}, name).Status(), http.StatusNotFound)
 }
 
-// patch merges conditions by their types, as a strategic merge does.
+// patch merges annotations, and conditions by their types, as a strategic merge does. The status of a pod includes its
+// metadata for the API server: see podStatusStrategy in k8s.io/kubernetes/pkg/registry/core/pod.
 func (s *server) patch(r *http.Request, pod *corev1.Pod) {
 	var patch corev1.Pod
 	if err := json.NewDecoder(r.Body).Decode(&patch); err != nil || r.Header.Get("Content-Type") != "application/strategic-merge-patch+json" {
 		panic(fmt.Sprint(err, r.Header))
+	}
+	pod.Annotations = maps.Clone(pod.Annotations)
+	for key, value := range patch.Annotations {
+		metav1.SetMetaDataAnnotation(&pod.ObjectMeta, key, value)
 	}
 	for _, c := range patch.Status.Conditions {
 		pod.Status.Conditions = append(slices.DeleteFunc(slices.Clone(pod.Status.Conditions),
@@ -237,6 +243,12 @@ func (s *server) patch(r *http.Request, pod *corev1.Pod) {
 	if s.onPatch != nil {
 		s.onPatch()
 	}
+}
+
+// cost returns the deletion cost of a pod, as the controller of a ReplicaSet reads it: 0 if there is none.
+func (s *server) cost(name string) (cost int) {
+	s.change(func() { cost, _ = strconv.Atoi(s.pods[name].Annotations[corev1.PodDeletionCost]) })
+	return cost
 }
 
 func answer(w http.ResponseWriter, object any, code int) {
