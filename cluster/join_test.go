@@ -3,6 +3,7 @@ package cluster_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"net"
 	"slices"
@@ -138,6 +139,27 @@ func TestNoSeedAnswers(t *testing.T) {
 			}
 			if n := strings.Count(out.String(), "no seed answered; continuing alone"); n != 2 {
 				t.Errorf("said %d times that no seed answered, want 2", n)
+			}
+		})
+	}
+}
+
+// A node that no seed answers says whether it owns everything, which depends on MinMembers.
+func TestNoSeedAnswersSaysWhatItOwns(t *testing.T) {
+	for least, owns := range map[int]bool{1: true, 2: false} {
+		synctest.Test(t, func(t *testing.T) {
+			var out logbook
+			c := clustertest.New(t, clustertest.Options{
+				Log:    out.handler(),
+				Config: func(cfg *cluster.Config) { cfg.Join, cfg.MinMembers = []string{"10.9.9.9:7946"}, least },
+			})
+			c.Start("n00")
+			time.Sleep(time.Minute)
+			if c.Agent("n00").IsOwner("x") != owns {
+				t.Errorf("MinMembers %d: it owns everything: %t", least, !owns)
+			}
+			if !strings.Contains(out.String(), fmt.Sprintf("owns_everything=%t ", owns)) {
+				t.Errorf("MinMembers %d: %s", least, &out)
 			}
 		})
 	}

@@ -456,7 +456,7 @@ func (j *join) continueAlone(now time.Time, err error) {
 	case j.aloneByConfig():
 		j.log(Info, "all seeds are this node; starting a cluster")
 	case err != nil:
-		j.log(Warn, "no seed answered; continuing alone and retrying", "err", err)
+		j.log(Warn, "no seed answered; continuing alone and retrying", "owns_everything", j.cfg.MinMembers < 2, "err", err)
 	}
 	j.enter(now, false)
 }

@@ -401,6 +401,19 @@ func TestTablesWhileIsolated(t *testing.T) {
 	}
 }
 
+// A node that is alone and owns everything could have been told not to.
+func TestAloneWithoutMinMembers(t *testing.T) {
+	for min, want := range map[int]bool{1: true, 2: false} {
+		for _, seeds := range [][]string{{"10.0.0.2:7946"}, {"seeds.test:7946"}} {
+			l := healthyLook()
+			l.Members.Members, l.Stats.Settings.Join, l.Stats.Settings.MinMembers = l.Members.Members[:1], seeds, min
+			if c := (Examination{Before: l, After: l}).seeds(); strings.Contains(c.Do, "--min-members 2") != want {
+				t.Errorf("--min-members %d, --join %s: %+v", min, seeds, c)
+			}
+		}
+	}
+}
+
 // expect compares the checks that are not ok with want, by name, verdict and a part of the
 // finding.
 func expect(t *testing.T, name string, e Examination, want []string) {

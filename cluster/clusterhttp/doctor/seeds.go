@@ -14,20 +14,23 @@ import (
 func (e Examination) seeds() Check {
 	f := e.findSeeds()
 	alone := len(e.After.Members.Members) < 2
-	itself := "it forms a cluster of its own, and assumes that it owns every key"
-	if e.After.Stats.Isolated() {
+	itself, prevent := "it forms a cluster of its own, and assumes that it owns every key", ""
+	switch {
+	case e.After.Stats.Isolated():
 		itself = "it does not find the other nodes, and owns nothing without them"
+	case e.After.Stats.Settings.MinMembers < 2:
+		prevent = ". Started with --min-members 2, a node that finds no other owns nothing"
 	}
 	switch {
 	case alone && len(f.lost)+len(f.missing) > 0:
 		return Check{
 			"seeds", Fail, "alone, although it was started to join " + few(slices.Concat(f.lost, f.missing, f.names)), itself,
-			"see whether they run, can be reached by UDP and TCP, and have the same --cluster, --key-file and settings; its log has their answers. It retries by itself",
+			"see whether they run, can be reached by UDP and TCP, and have the same --cluster, --key-file and settings; its log has their answers. It retries by itself" + prevent,
 		}
 	case alone && len(f.names) > 0:
 		return Check{
 			"seeds", Warn, "alone, and started to join " + few(f.names), itself,
-			"nothing if these names, which were not looked up, stand for this node alone; otherwise its log has their answers",
+			"nothing if these names, which were not looked up, stand for this node alone; otherwise its log has their answers" + prevent,
 		}
 	case len(f.missing) > 0:
 		return Check{
