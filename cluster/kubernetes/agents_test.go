@@ -18,10 +18,16 @@ import (
 // where nobody answers, until put knows the port of the node.
 func start(t *testing.T, s *server, api *rest.Config, name string) *cluster.Agent {
 	t.Helper()
+	return startWith(t, s, api, name, cluster.Config{LeaseTTL: 10 * time.Second})
+}
+
+func startWith(t *testing.T, s *server, api *rest.Config, name string, cfg cluster.Config) *cluster.Agent {
+	t.Helper()
 	s.pod(name, "127.0.0.1", nil)
 	s.serve("new", "sfu", 1, "127.0.0.1")
 	o := Options{Service: "sfu", Namespace: namespace, Pod: name, API: api}
-	cfg, err := Configure(t.Context(), cluster.Config{Bind: "127.0.0.1:0", Network: cluster.Local, LeaseTTL: 10 * time.Second, Log: quiet}, o)
+	cfg.Bind, cfg.Network, cfg.Log = "127.0.0.1:0", cluster.Local, quiet
+	cfg, err := Configure(t.Context(), cfg, o)
 	if err != nil {
 		t.Fatal(err)
 	}
