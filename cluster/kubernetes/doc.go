@@ -1,6 +1,6 @@
 // Package kubernetes configures a program that embeds roost with data from Kubernetes: the pods that are its
 // seeds, and the zone and the labels of its own pod. The package also reports to Kubernetes when the node is
-// ready.
+// ready and, with [ReportDeletionCost], how much load it has, so that a scale-in deletes the emptiest pods.
 //
 //	o := kubernetes.Options{Service: "app", Pod: os.Getenv("POD_NAME")}
 //	cfg, err := kubernetes.Configure(ctx, cluster.Config{Key: key}, o)
@@ -32,5 +32,5 @@
 //
 // A node lists the endpoints every Config.RejoinInterval (default 10 s), from the cache of the API server.
 // With more than 160 nodes, each node lists less often, so that all nodes together list at most 16 times per
-// second.
+// second. A node patches its pod when it becomes ready or not ready, and at most every 30 s with its load.
 package kubernetes

@@ -53,7 +53,7 @@ func run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	failed := make(chan error, 2)
+	failed := make(chan error, 3)
 	go func() { failed <- server.Serve(listener) }()
 
 	o := kubernetes.Options{Service: "app", Pod: os.Getenv("POD_NAME"), Labels: []string{"disk"}}
@@ -72,8 +72,9 @@ func run(ctx context.Context) error {
 	mux.HandleFunc("/", serve)
 	routes.Store(mux)
 	go func() { failed <- kubernetes.ReportReady(context.WithoutCancel(ctx), agent, o) }()
+	go func() { failed <- kubernetes.ReportDeletionCost(context.WithoutCancel(ctx), agent, o) }() // after agent.SetLoad
 	select {
-	case err = <-failed: // neither ends while peers or the API server are away
+	case err = <-failed: // none of them ends while peers or the API server are away
 	case <-ctx.Done():
 	}
 

@@ -383,7 +383,14 @@ func TestSameAsManifest(t *testing.T) {
 	if !maps.Equal(said, want) {
 		t.Errorf("settings %v\nwant %v", said, want)
 	}
+	wantStop := []string{"/roost", "drain", "--rooms", "--deadline", "20s", "--token-file", "/etc/roost/http.token"} // the manifest has no Redis
+	if stop := chart.Lifecycle.PreStop.Exec.Command; !slices.Equal(stop, wantStop) {
+		t.Errorf("preStop runs %q, want %q", stop, wantStop)
+	}
 	for _, c := range []*corev1.Container{&chart, &plain} {
+		c.Lifecycle.PreStop.Exec.Command = slices.DeleteFunc(c.Lifecycle.PreStop.Exec.Command, func(arg string) bool {
+			return arg == "--rooms" || arg == "--deadline" || arg == "--timeout"
+		})
 		c.Args, c.Env, c.Image, c.ImagePullPolicy = nil, nil, "", ""
 	}
 	if !reflect.DeepEqual(chart, plain) {

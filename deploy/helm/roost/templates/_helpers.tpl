@@ -87,7 +87,7 @@ livenessProbe: # of this process alone: failures of peers or Redis do not restar
 lifecycle:
   preStop: # when the pod is deleted; with a media server, while that gets its SIGTERM
     exec:
-      command: [/roost, drain, --timeout, {{ .Values.drainTimeout }}, --token-file, /etc/roost/http.token]
+      command: [/roost, drain, {{ if .Values.redis }}--rooms, --deadline{{ else }}--timeout{{ end }}, {{ .Values.drainTimeout }}, --token-file, /etc/roost/http.token]
 resources:
   {{- toYaml .Values.resources | nindent 2 }}
 securityContext:
