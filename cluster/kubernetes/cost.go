@@ -46,14 +46,7 @@ func reportCost(ctx context.Context, agent *cluster.Agent, o Options, every time
 	known := false // the pod has this cost; before that, it may have the cost of an earlier container
 	for {
 		if cost, ok := costOf(agent); ok && (!known || differs(cost, reported)) {
-			err := retry(ctx, agent.Config().Log, func(err error) bool { return final(err) && !known || over(agent) }, func() error {
-				reported, _ = costOf(agent) // an earlier attempt may have taken minutes
-				return a.annotate(ctx, reported)
-			})
-			switch {
-			case over(agent):
-				return nil // the pod ends, so its cost no longer matters
-			case err != nil:
+			if reported, err = a.reportLoad(ctx, agent, known); err != nil {
 				return err
 			}
 			known = true
@@ -66,6 +59,21 @@ func reportCost(ctx context.Context, agent *cluster.Agent, o Options, every time
 			return ctx.Err()
 		}
 	}
+}
+
+// reportLoad reports the load as the cost of the pod, and returns that cost. reportLoad tries again until the
+// API server accepts the report or the agent has stopped. If no report was accepted before, an error that a
+// person must fix is fatal.
+func (a *api) reportLoad(ctx context.Context, agent *cluster.Agent, accepted bool) (cost int32, err error) {
+	fatal := func(err error) bool { return final(err) && !accepted || over(agent) }
+	err = retry(ctx, agent.Config().Log, fatal, func() error {
+		cost, _ = costOf(agent) // an earlier attempt may have taken minutes
+		return a.annotate(ctx, cost)
+	})
+	if over(agent) {
+		err = nil // the pod ends, so its cost no longer matters
+	}
+	return cost, err
 }
 
 // pause returns the time between two reports of a node.
