@@ -43,7 +43,7 @@ tests: ## lint and all tests; prints each step at its end
 build: ## build the binary into bin/
 	$(STEP) 'build bin/roost' env CGO_ENABLED=0 go build -modfile=internal/tools/newest.mod -o bin/roost ./cmd/roost
 
-release: ## VERSION=v0.1.0: archives for six platforms, images, and checksums, in dist/
+release: ## VERSION=v0.1.0: archives for six platforms, images, npm packages, and checksums, in dist/
 	$(STEP) 'release $(VERSION)' scripts/release.sh $(VERSION)
 
 demo: build ## a cluster on this machine that grows, crashes and drains
@@ -74,10 +74,10 @@ race: ## the tests of the root module under the race detector
 	$(STEP) 'shared tables under the race detector' go test -race -run '$(SHARED)' ./placement
 
 # Without the race detector: the servers behind the pages are under it in their own packages, and its build of Helm takes minutes.
-UNRACED := ./browser ./compose ./helm
+UNRACED := ./browser ./compose ./helm ./npm
 
 e2e: ## the system tests: in a browser and in a terminal, of the files in deploy/, and of agents in network namespaces
-	$(STEP) 'tests in a browser, in a terminal, and of deploy/' sh -c 'cd internal/e2e && go test -timeout 30m $(UNRACED)'
+	$(STEP) 'tests in a browser, in a terminal, of deploy/, and of npm packages' sh -c 'cd internal/e2e && go test -timeout 30m $(UNRACED)'
 	$(STEP) 'networks under the race detector' sh -c 'cd internal/e2e && PURE="$(UNRACED)" ../../scripts/race.sh'
 
 modules: ## the tests of the other modules under the race detector

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # release.sh VERSION [DIR]: builds the release of this commit into DIR, dist/VERSION by default:
 # for each platform an archive with the binary, README and licences, for Linux an image, too; the
-# Helm chart; SHA256SUMS of them; and notes.md, the section of CHANGELOG.md. It publishes nothing.
+# Helm chart; the npm packages; SHA256SUMS of them; and notes.md, the section of CHANGELOG.md. It publishes nothing.
 #
 # The same commit and the same release of Go make the same archives on any machine: the build knows
 # no path, no C compiler and no setting of the environment, and all files have the time of the commit.
@@ -115,6 +115,12 @@ for platform in ${PLATFORMS:-linux/amd64 linux/arm64 darwin/amd64 darwin/arm64 w
 done
 
 pack "${chart%/*}" "${chart##*/}" "roost-${version:1}.tgz"
+
+# Not with npm pack, because another release of npm could compress differently.
+scripts/npm.sh "$version" "$work/npm"
+for name in routing reconnect; do
+	pack "$work/npm/$name" package "roost-cluster-$name-${version:1}.tgz"
+done
 
 (cd "$dir" && LC_ALL=C sha256sum roost[-_]* >SHA256SUMS && cat SHA256SUMS)
 awk -v heading="## [${version:1}] - " 'index($0, heading) == 1 { on = 1; next } /^## / { on = 0 } on' CHANGELOG.md >"$dir/notes.md"

@@ -452,7 +452,9 @@ func anyOf(schemes ...string) []any {
 	return append(either, map[string]any{})
 }
 
-func tag(name, about string) map[string]any { return map[string]any{"name": name, "description": about} }
+func tag(name, about string) map[string]any {
+	return map[string]any{"name": name, "description": about}
+}
 
 func jsonOf(schema map[string]any) map[string]any {
 	return map[string]any{"application/json": map[string]any{"schema": schema}}

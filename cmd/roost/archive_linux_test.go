@@ -186,7 +186,7 @@ func checkArchive(t *testing.T, first, second released) {
 		}
 		sums[i] = string(b)
 	}
-	if sums[0] != sums[1] || strings.Count(sums[0], "\n") != 2 {
+	if sums[0] != sums[1] || strings.Count(sums[0], "\n") != 4 {
 		t.Errorf("two builds of one commit:\n%s%s", sums[0], sums[1])
 	}
 	out, err := exec.Command(filepath.Join(first.unpacked, "roost"), "version", "--output", "json").Output()
@@ -217,6 +217,27 @@ func checkArchive(t *testing.T, first, second released) {
 	notes, err := os.ReadFile(filepath.Join(first.dir, "notes.md"))
 	if err != nil || !regexp.MustCompile(`(?m)^### \w+$`).Match(notes) || regexp.MustCompile(`(?m)^## `).Match(notes) {
 		t.Errorf("notes.md is not one section of CHANGELOG.md: %v\n%s", err, notes)
+	}
+}
+
+// checkPackages: npm installs the packages, which have the version of the release, and Node.js imports them.
+func checkPackages(t *testing.T, r released) {
+	t.Helper()
+	install := exec.Command("npm", "install", "--offline", "--ignore-scripts", "--no-audit", "--no-fund", "--silent",
+		filepath.Join(r.dir, "roost-cluster-routing-0.98.7.tgz"), filepath.Join(r.dir, "roost-cluster-reconnect-0.98.7.tgz"))
+	install.Dir = t.TempDir()
+	if out, err := install.CombinedOutput(); err != nil {
+		t.Fatalf("npm (scripts/deps.sh installs it): %v\n%s", err, out)
+	}
+	use := exec.Command("node", "--input-type=module", "-e", `
+		import { RoutingClient } from "@roost-cluster/routing";
+		import { Driver } from "@roost-cluster/reconnect";
+		import { readFileSync } from "node:fs";
+		const version = (name) => JSON.parse(readFileSync("node_modules/@roost-cluster/" + name + "/package.json")).version;
+		console.log(RoutingClient.name, version("routing"), Driver.name, version("reconnect"));`)
+	use.Dir = install.Dir
+	if out, err := use.CombinedOutput(); err != nil || string(out) != "RoutingClient 0.98.7 Driver 0.98.7\n" {
+		t.Errorf("%v: %s", err, out)
 	}
 }
 

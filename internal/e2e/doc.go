@@ -2,6 +2,7 @@
 //
 //   - browser: the dashboard and the media server example in Chromium, commands on a terminal,
 //     and API responses, compared with the OpenAPI description
+//   - npm: the OpenAPI description, with a linter and a client generator, and the npm packages
 //   - helm, compose: the Helm chart, the manifests and the Compose file under deploy/
 //   - netlab: real agents in network namespaces, with network and process faults
 //
