@@ -10,9 +10,9 @@ scripts/skipped.sh
 #
 # redis-check-rdb is the Redis server, from a package that starts no service. qemu-aarch64
 # runs the placement vectors as on an ARM machine. A test runs the commands of the pages,
-# which need curl and jq. npm brings axe-core to a test of the dashboard, and linters and compilers
-# to tests of the API. ip and nft make networks with faults, as root. A package with ! would start a service, so only its programs
-# are installed: prometheus, and promtool with it.
+# which need curl and jq. npm brings axe-core to a test of the dashboard, and a linter and compilers
+# to tests of the API. ip and nft make networks with faults, as root. A package with ! would start
+# a service, so only its programs are installed: prometheus, and promtool with it.
 table='
 gcc  gcc libc6-dev
 redis-check-rdb  redis-tools
