@@ -40,7 +40,7 @@ func folder(t *testing.T) string {
 		t.Skip("npm installs programs")
 	}
 	tools.once.Do(func() {
-		if tools.dir, tools.err = os.MkdirTemp("", "roost-npm-"); tools.err == nil {
+		if tools.dir, tools.err = os.MkdirTemp("", "roost-npm-"); tools.err == nil { //nolint:usetesting // for all tests
 			tools.out, tools.err = exec.Command("npm", "install", "--prefix", tools.dir, "--ignore-scripts", "--no-audit", "--no-fund", "--silent",
 				"@redocly/cli@2.77.0", "openapi-fetch@0.17.0", "openapi-typescript@7.13.0", "typescript@5.9.3").CombinedOutput()
 		}
@@ -48,7 +48,7 @@ func folder(t *testing.T) string {
 	if tools.err != nil {
 		t.Fatalf("npm (scripts/deps.sh installs it): %v\n%s", tools.err, tools.out)
 	}
-	dir, err := os.MkdirTemp(tools.dir, "test-")
+	dir, err := os.MkdirTemp(tools.dir, "test-") //nolint:usetesting // below the programs
 	if err != nil {
 		t.Fatal(err)
 	}
