@@ -24,8 +24,8 @@ func (p *program) membersCommand() *cobra.Command {
 		Short: "List the live members",
 		Long: `List the live members as the agent sees them; * marks its own node. TABLE says whether a
 member has the same table of owners: it differs for a moment after each change. Notes below
-the table list cordons, members that drain, nodes rejected for clock skew, and members that
-left or were lost within the last 30 minutes.
+the table list cordons, members that drain, nodes rejected for clock skew, and the last ten
+members that left or were lost within 30 minutes.
 
 --all asks the agents of all members and shows what each of them sees.`,
 		Example: `  roost members
@@ -97,8 +97,20 @@ func lostLine(l clusterhttp.Lost) string {
 	return fmt.Sprintf("%s %s %v ago%s", l.ID, l.Reason, ago, owned)
 }
 
+// lostLines describes the members that were lost last, and says how many more there are.
+func lostLines(lost []clusterhttp.Lost) (lines []string) {
+	const most = 10
+	for _, l := range lost[:min(len(lost), most)] {
+		lines = append(lines, "\n"+lostLine(l))
+	}
+	if more := len(lost) - most; more > 0 {
+		lines = append(lines, fmt.Sprintf("\nand %d more were lost or left before: --output json lists all", more))
+	}
+	return lines
+}
+
 // waitsOf returns a line for each active cordon, each member that is flapping or draining, each node that
-// cannot become a member because of its clock or network, and each member that is gone.
+// cannot become a member because of its clock or network, and the members that went last.
 func waitsOf(m clusterhttp.Members) (lines []string) {
 	left := func(ms int64) time.Duration { return (time.Duration(ms) * time.Millisecond).Round(time.Second) }
 	for _, c := range m.Cordons {
@@ -122,9 +134,7 @@ func waitsOf(m clusterhttp.Members) (lines []string) {
 		lines = append(lines,
 			fmt.Sprintf("\n%s is heard over TCP alone: UDP does not get through to %s, or back", id, term.Printable(m.StreamsAlone[id])))
 	}
-	for _, l := range m.Lost {
-		lines = append(lines, "\n"+lostLine(l))
-	}
+	lines = append(lines, lostLines(m.Lost)...)
 	if m.Spared {
 		lines = append(lines, "\ncordons have no effect: no other member could own anything")
 	}

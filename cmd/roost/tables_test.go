@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"regexp"
 	"strings"
 	"testing"
@@ -162,6 +163,26 @@ func TestStaleTable(t *testing.T) {
 		if problem != "" || strings.Contains(out, `"stale":true`) != stale {
 			t.Errorf("as JSON: %q %q", out, problem)
 		}
+	}
+}
+
+// TestMembersLost: of many lost members, the table has the last ten and the number of the others.
+func TestMembersLost(t *testing.T) {
+	f := fakeagent.New(t)
+	m := fakeagent.Healthy()["GET /v1/members"].(clusterhttp.Members)
+	m.Lost = nil
+	for i := range 184 {
+		m.Lost = append(m.Lost, clusterhttp.Lost{
+			Profile: lease.Profile{ID: lease.NodeID(fmt.Sprintf("gone-%03d", i))}, Reason: lease.Crashed, AgoMS: int64(i) * 1000,
+		})
+	}
+	f.Set("GET /v1/members", m)
+	_, out, problem := roostIn(t, f.Env, "members")
+	if n := strings.Count(out, "gone-"); n != 10 || !strings.Contains(out, "gone-009 crashed 9s ago\nand 174 more were lost or left before: --output json") {
+		t.Errorf("%d lost members in\n%s%s", n, out, problem)
+	}
+	if _, out, _ := roostIn(t, f.Env, "members", "--output", "json"); strings.Count(out, "gone-") != 184 {
+		t.Errorf("the answer as JSON lacks some:\n%s", out)
 	}
 }
 

@@ -103,7 +103,7 @@ func places(agents []Agent) (found []doctor.Check) {
 	return found
 }
 
-// unseen returns a check for each member that some agents do not see.
+// unseen returns a check for the members that some agents do not see.
 func unseen(agents []Agent) (found []doctor.Check) {
 	lack := make(map[lease.NodeID][]lease.NodeID)
 	for _, a := range agents {
@@ -113,11 +113,21 @@ func unseen(agents []Agent) (found []doctor.Check) {
 			}
 		}
 	}
+	// After a fault of many nodes, the same agents lack all of them: that is one finding.
+	together := make(map[string][]lease.NodeID)
 	for _, id := range slices.Sorted(maps.Keys(lack)) {
+		by := fmt.Sprint(lack[id])
+		together[by] = append(together[by], id)
+	}
+	for _, ids := range slices.SortedFunc(maps.Values(together), slices.Compare) {
+		verb := "is"
+		if len(ids) > 1 {
+			verb = "are"
+		}
 		found = append(found, doctor.Check{
-			Name: "views", Status: doctor.Warn, Finding: fmt.Sprintf("%s is not seen by %s", id, Few(lack[id])),
-			Means: "these agents send its keys to other nodes; for a moment after a start that is usual",
-			Do:    "look again in ten seconds; if it stays, see whether UDP and TCP get through between these nodes in both directions, and what roost doctor at its own agent says",
+			Name: "views", Status: doctor.Warn, Finding: fmt.Sprintf("%s %s not seen by %s", Few(ids), verb, Few(lack[ids[0]])),
+			Means: "these agents send the keys of a member that they do not see to other nodes; for a moment after a start that is usual",
+			Do:    "look again in ten seconds; if it stays, see whether UDP and TCP get through between these nodes in both directions, and what roost doctor says at the agent of the member that is not seen",
 		})
 	}
 	return found

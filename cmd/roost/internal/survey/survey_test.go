@@ -190,6 +190,11 @@ func TestCheck(t *testing.T) {
 			nil, "a 3, b 3, c 2",
 			[]string{"warn b is not seen by c"},
 		},
+		"many not seen by one": {
+			map[string][]string{"a": {"a", "b", "d"}, "b": {"a", "b", "c", "d"}, "c": {"c"}, "d": {"a", "b", "d"}},
+			nil, "a 3, b 4, c 1, d 3",
+			[]string{"warn a, b, d are not seen by c", "warn c is not seen by a, d"},
+		},
 		"known to others alone": {
 			map[string][]string{"a": {"a", "b"}, "b": abc, "c": abc},
 			nil, "a 2, b 3, c 3",
