@@ -31,7 +31,8 @@ fail, with what it means and what to do. Nothing changes. It looks twice, --over
 warns of counters that grow in between. It exits with 0 if all is ok, 3 for warn, 4 for fail,
 and 1 if no agent answers.
 
---all asks the agents of all members and says which members do not see each other.`,
+--all asks the agents of all members and says which members do not see each other. It also
+connects to the gossip ports of lost members, to tell paused, ended and cut off ones apart.`,
 		Example: `  roost doctor
   roost doctor --all --expect 3
   roost doctor --over 1m
@@ -75,7 +76,7 @@ func (e examination) diagnose(ctx context.Context, s *session.Session) (r report
 		return r, settings.UsageError("--within bounds --all: give both, or neither")
 	}
 	if !e.all {
-		r.Diagnosis, members, err = examine(ctx, s, e.over)
+		r.Diagnosis, members, err = examine(ctx, s, e.over, nil)
 	} else {
 		members, err = e.diagnoseAll(ctx, s, &r)
 	}
@@ -85,9 +86,12 @@ func (e examination) diagnose(ctx context.Context, s *session.Session) (r report
 	return r, err
 }
 
-// examine looks at the agent twice, over apart, and diagnoses the difference. examine also returns the number
-// of live members.
-func examine(ctx context.Context, s *session.Session, over time.Duration) (_ doctor.Diagnosis, members int, _ error) {
+// knocker finds out what the gossip ports of lost members show.
+type knocker func(ctx context.Context, self string, lost []clusterhttp.Lost) map[lease.NodeID]doctor.Port
+
+// examine looks at the agent twice, over apart, and diagnoses the difference. knock may be nil. examine also
+// returns the number of live members.
+func examine(ctx context.Context, s *session.Session, over time.Duration, knock knocker) (_ doctor.Diagnosis, members int, _ error) {
 	before, err := look(ctx, s)
 	if p := session.Absent(err); p != nil {
 		return absent(s.Addr, over, p), 0, nil
@@ -104,7 +108,11 @@ func examine(ctx context.Context, s *session.Session, over time.Duration) (_ doc
 	if err != nil {
 		return doctor.Diagnosis{}, 0, err
 	}
-	return doctor.Examination{Before: before, After: after, Over: over, Addr: s.Addr}.Diagnose(), len(after.Members.Members), nil
+	e := doctor.Examination{Before: before, After: after, Over: over, Addr: s.Addr}
+	if knock != nil {
+		e.Ports = knock(ctx, after.Stats.Settings.Addr, after.Members.Lost)
+	}
+	return e.Diagnose(), len(after.Members.Members), nil
 }
 
 // absent returns the diagnosis of an agent that runs but is not a member.
@@ -197,14 +205,18 @@ func (e examination) diagnoseAll(ctx context.Context, s *session.Session, r *rep
 	found := make(map[lease.NodeID][]doctor.Check)
 	var own error
 	var wait sync.WaitGroup
-	wait.Go(func() { r.Diagnosis, members, own = examine(ctx, s, e.over) })
 	e.within = cmp.Or(e.within, 2*time.Minute)
 	all, cancel := context.WithTimeout(ctx, e.within)
 	defer cancel()
-	progress := s.Progress()
-	progress.Show("")
+	progress := asking{line: s.Progress()}
+	progress.show()
+	wait.Go(func() {
+		r.Diagnosis, members, own = examine(ctx, s, e.over, func(_ context.Context, self string, lost []clusterhttp.Lost) map[lease.NodeID]doctor.Port {
+			return survey.Knock(all, s, self, lost, progress.ports)
+		})
+	})
 	agents, err := survey.Take(all, s, func(ctx context.Context, s *session.Session, id lease.NodeID) error {
-		d, _, err := examine(ctx, s, e.over)
+		d, _, err := examine(ctx, s, e.over, nil)
 		if err != nil {
 			return err
 		}
@@ -213,9 +225,9 @@ func (e examination) diagnoseAll(ctx context.Context, s *session.Session, r *rep
 		defer mu.Unlock()
 		found[id] = append([]doctor.Check{}, bad...)
 		return nil
-	}, func(done, of int) { progress.Show(fmt.Sprintf("asked %d of %s", done, term.Plural(of, "other agent"))) })
+	}, progress.agents)
 	wait.Wait()
-	progress.Clear()
+	progress.line.Clear()
 	if own != nil || session.Absent(err) != nil {
 		return members, own
 	}
@@ -235,6 +247,35 @@ func (e examination) diagnoseAll(ctx context.Context, s *session.Session, r *rep
 	}
 	r.Add(survey.Check(agents)...)
 	return members, nil
+}
+
+// asking shows how many other agents were asked, and how many gossip ports of lost members were tried.
+type asking struct {
+	mu                       sync.Mutex
+	line                     *term.Progress
+	done, of, tried, triedOf int
+}
+
+func (a *asking) agents(done, of int) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.done, a.of = done, of
+	a.show()
+}
+
+func (a *asking) ports(done, of int) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.tried, a.triedOf = done, of
+	a.show()
+}
+
+func (a *asking) show() {
+	text := fmt.Sprintf("asked %d of %s", a.done, term.Plural(a.of, "other agent"))
+	if a.triedOf > 0 {
+		text += fmt.Sprintf(", tried the ports of %d of %s", a.tried, term.Plural(a.triedOf, "lost member"))
+	}
+	a.line.Show(text)
 }
 
 // otherLines lists the findings of the other agents. Findings that differ only in durations and counts are

@@ -51,6 +51,14 @@ func loses(reason string, more ...string) agenttest.Views {
 	return v
 }
 
+// tells returns the views of a loss if doctor asks all agents and says what became of b.
+func tells(v agenttest.Views, became string) agenttest.Views {
+	for _, f := range v.Page {
+		v.Doctor = []string{strings.Replace(f, "lost: ", "lost, and "+became+": ", 1), "a " + f}
+	}
+	return v
+}
+
 // logs adds lines of the log to views.
 func logs(v agenttest.Views, lines ...string) agenttest.Views {
 	v.Log = lines
@@ -72,7 +80,8 @@ func TestFaultsAreNamed(t *testing.T) {
 			name: "killed with rooms", redis: true, within: 2 * time.Second, ready: (*faulty).pinRooms,
 			begin: func(f *faulty) { f.b.Signal(syscall.SIGKILL) }, want: loses("crashed", "rooms failed over"),
 		},
-		{name: "paused", begin: func(f *faulty) { f.b.Signal(syscall.SIGSTOP) }, want: loses("expired")},
+		{name: "paused", all: true, begin: func(f *faulty) { f.b.Signal(syscall.SIGSTOP) }, want: tells(loses("expired"), "paused")},
+		{name: "ended", all: true, begin: func(f *faulty) { f.b.Signal(syscall.SIGKILL) }, want: tells(loses("crashed"), "ended")},
 		{
 			name: "drained", all: true, begin: func(f *faulty) { succeeds(f.t, "drain", "--addr", f.b.Base) },
 			want: agenttest.Views{

@@ -555,3 +555,31 @@ func TestLostFix(t *testing.T) {
 		}
 	}
 }
+
+// Each state of a gossip port is a finding of its own, with advice of its own.
+func TestPorts(t *testing.T) {
+	e := Examination{Before: healthyLook(), After: healthyLook(), Over: time.Second, Ports: map[lease.NodeID]Port{
+		"silent": PortSilent, "refused": PortRefused, "gone": PortUnreachable, "runs": PortAnswers, "left": PortRefused,
+	}}
+	for _, id := range []lease.NodeID{"silent", "refused", "gone", "runs", "unknown", "left"} {
+		l := report.Lost{Profile: lease.Profile{ID: id}, Reason: lease.Expired}
+		if id == "left" {
+			l.Reason = lease.Departed
+		}
+		e.After.Members.Lost = append(e.After.Members.Lost, l)
+	}
+	expect(t, "ports", e, []string{
+		"members: warn: lost, and paused: silent expired", "members: warn: lost, and ended: refused expired",
+		"members: warn: lost, and out of reach: gone expired", "members: warn: lost, and running: runs expired",
+		"members: warn: lost: unknown expired",
+	})
+	do := make(map[string]bool)
+	for _, c := range e.Diagnose().Checks {
+		if c.Status == Warn {
+			do[c.Do] = true
+		}
+	}
+	if len(do) != 5 {
+		t.Errorf("the same advice for different ports: %q", do)
+	}
+}

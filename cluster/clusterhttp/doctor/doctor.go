@@ -87,6 +87,9 @@ type Examination struct {
 	Before, After Look
 	Over          time.Duration // time between the two looks
 	Addr          string        // address of the agent
+
+	// Ports has what connections to the gossip ports of lost members showed. It may be empty.
+	Ports map[lease.NodeID]Port
 }
 
 // Diagnose runs all checks.

@@ -64,9 +64,15 @@ func roleOf(m report.Member) string {
 	}
 }
 
+// group is a list of nodes with the same problem.
+type group struct {
+	nodes           []string
+	what, means, do string
+}
+
 // idle warns about nodes that own nothing or get no rooms, because their operator may have forgotten them.
 func (e Examination) idle(weightless []string) (found []Check) {
-	var cordoned, spared, flapping, lost []string
+	var cordoned, spared, flapping []string
 	for _, v := range e.After.Members.Cordons {
 		cordoned = append(cordoned, string(v.ID))
 	}
@@ -79,18 +85,7 @@ func (e Examination) idle(weightless []string) (found []Check) {
 			flapping = append(flapping, fmt.Sprintf("%s for another %v", m.ID, ms(m.FlappingMS).Round(time.Second)))
 		}
 	}
-	for _, l := range e.After.Members.Lost {
-		if l.Reason != lease.Departed {
-			lost = append(lost, fmt.Sprintf("%s %s %v ago", l.ID, l.Reason, ms(l.AgoMS).Round(time.Second)))
-		}
-	}
-	for _, w := range []struct {
-		nodes           []string
-		what, means, do string
-	}{
-		{
-			lost, "lost: ", "other nodes own what these owned", lostFix(e.After.Members.Lost),
-		},
+	for _, w := range append(e.lost(), []group{
 		{
 			slices.Sorted(maps.Values(turns)), "two processes with one id: ",
 			"each restart of one stops the other: they take turns, and the partitions of that id move each time",
@@ -127,28 +122,12 @@ func (e Examination) idle(weightless []string) (found []Check) {
 			weightless, "of weight 0: ", "they are active and own nothing",
 			"roost weight 100 --addr AGENT, at their own agents; to take a node out for a while, roost drain says so more clearly",
 		},
-	} {
+	}...) {
 		if len(w.nodes) > 0 {
 			found = append(found, Check{"members", Warn, w.what + few(w.nodes), w.means, w.do})
 		}
 	}
 	return found
-}
-
-// lostFix returns advice on what to check, which depends on why the members were lost.
-func lostFix(lost []report.Lost) string {
-	of := func(reason lease.Reason) bool {
-		return slices.ContainsFunc(lost, func(l report.Lost) bool { return l.Reason == reason })
-	}
-	crashed, expired := "see the log of its application and of its supervisor", "see whether its machine runs and the network reaches it"
-	const forgotten = ". A node that is gone for good is forgotten after 30 minutes"
-	switch {
-	case !of(lease.Expired):
-		return crashed + forgotten
-	case !of(lease.Crashed):
-		return expired + forgotten
-	}
-	return "crashed: " + crashed + "; expired: " + expired + forgotten
 }
 
 // streamsAlone returns the nodes that try to join but reach this node only over TCP, with their addresses.

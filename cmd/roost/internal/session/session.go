@@ -127,7 +127,7 @@ func (s *Session) At(base string, trusted bool) *Session {
 		other.withheld = "which the network could read on its way there: see --insecure"
 	case !trusted:
 		other.withheld = "and only agents without the token name this address: ask it with --addr"
-	case here(base) && !here(s.Base):
+	case s.Elsewhere(base):
 		other.withheld = "and states an address of this machine: ask it with --addr"
 	}
 	if other.withheld != "" {
@@ -144,6 +144,10 @@ func (s *Session) Withheld() string {
 	}
 	return s.withheld
 }
+
+// Elsewhere reports whether an address that the agent of s has named means another machine than it does here,
+// because it is a loopback address and the agent is not on this machine.
+func (s *Session) Elsewhere(addr string) bool { return here(addr) && !here(s.Base) }
 
 // here reports whether an address is only reachable from this machine.
 func here(addr string) bool {

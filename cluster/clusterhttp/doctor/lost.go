@@ -1,0 +1,80 @@
+package doctor
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/roost-cluster/roost/cluster/clusterhttp/report"
+	"github.com/roost-cluster/roost/lease"
+)
+
+// Port is what a connection to the gossip port of a lost member showed.
+type Port int
+
+// The ports.
+const (
+	PortUnknown     Port = iota // nobody has tried, or the attempt showed nothing
+	PortAnswers                 // a process answers
+	PortSilent                  // the host accepts the connection, but no process answers
+	PortRefused                 // the host refuses the connection
+	PortUnreachable             // no host answers
+)
+
+// lost returns the members that were lost, but did not leave, in groups with advice of their own. A group
+// whose ports are unknown has advice that depends on the reasons of the losses.
+func (e Examination) lost() (groups []group) {
+	found := make(map[Port][]string)
+	var unknown []report.Lost
+	for _, l := range e.After.Members.Lost {
+		if l.Reason == lease.Departed {
+			continue
+		}
+		port := e.Ports[l.ID]
+		found[port] = append(found[port], fmt.Sprintf("%s %s %v ago", l.ID, l.Reason, ms(l.AgoMS).Round(time.Second)))
+		if port == PortUnknown {
+			unknown = append(unknown, l)
+		}
+	}
+	return []group{
+		{
+			found[PortSilent], "lost, and paused: ",
+			"their hosts accept connections, and their processes do not answer: they are stopped, frozen or starved; other nodes own what these owned",
+			"on their hosts, ps shows the state T for a process that a signal or a debugger stopped: kill -CONT PID lets it run on, and it joins again by itself." +
+				" Otherwise see whether its container is frozen, or the machine swaps or is out of CPU. If it cannot run on, kill -9 PID, and start it again",
+		},
+		{
+			found[PortRefused], "lost, and ended: ",
+			"their hosts run, and no process listens on their gossip ports; other nodes own what these owned",
+			"see why they ended: their logs, their supervisors' logs and exit codes, their memory limits; then start them again" + forgotten,
+		},
+		{
+			found[PortUnreachable], "lost, and out of reach: ",
+			"their hosts do not answer this machine, which reaches others: they are down or suspended, or a network is cut; other nodes own what these owned",
+			"see whether the machines run, and whether firewalls or routes cut them off; if the processes still run, they join again by themselves" + forgotten,
+		},
+		{
+			found[PortAnswers], "lost, and running: ",
+			"a process answers at their gossip ports, from this machine: their network to the other nodes is cut, or they start again and do not get in",
+			"see whether UDP and TCP get through between them and the other nodes, in both directions; their logs, and roost doctor at their own agents, have their side",
+		},
+		{found[PortUnknown], "lost: ", "other nodes own what these owned", lostFix(unknown)},
+	}
+}
+
+const forgotten = ". A node that is gone for good is forgotten after 30 minutes"
+
+// lostFix returns advice on what to check, which depends on why the members were lost.
+func lostFix(lost []report.Lost) string {
+	of := func(reason lease.Reason) bool {
+		return slices.ContainsFunc(lost, func(l report.Lost) bool { return l.Reason == reason })
+	}
+	crashed, expired := "see the log of its application and of its supervisor", "see whether its machine runs and the network reaches it"
+	switch {
+	case !of(lease.Expired):
+		return crashed + forgotten
+	case !of(lease.Crashed):
+		return expired + ", and whether its process is paused: roost doctor --all tells these apart" + forgotten
+	}
+	return "crashed: " + crashed + "; expired: " + expired + ", and whether its process is paused: roost doctor --all tells these apart" + forgotten
+}
