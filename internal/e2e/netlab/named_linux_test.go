@@ -8,8 +8,9 @@ import (
 	"github.com/roost-cluster/roost/internal/agentproc/agenttest"
 )
 
-// TestFaultsAreNamed makes a fault of the network of n3. Within 10 s doctor --all, the page, the members, the
-// history and the log of n2 name the cause and the node, and nothing else; so does the log of n3.
+// TestFaultsAreNamed makes a fault of the network of n3. Within 20 s doctor --all, the page, the members, the
+// history and the log of n2 name the cause and the node, and nothing else; so does the log of n3. doctor --all
+// waits 5 s for the HTTP API of a host that is gone.
 func TestFaultsAreNamed(t *testing.T) {
 	const alone = "warn members: heard over TCP alone: n3 at 10.99.102.3:7946"
 	lost := "expired"
@@ -29,7 +30,7 @@ func TestFaultsAreNamed(t *testing.T) {
 			agenttest.Views{
 				Doctor: []string{
 					"fail views: sides that do not see each other: n1, n2 | n3",
-					"warn members: lost: n3 " + lost + " ", "n1 warn members: lost: n3 " + lost + " ",
+					"warn members: lost, and running: n3 " + lost + " ", "n1 warn members: lost: n3 " + lost + " ",
 					"n3 fail seeds: alone, although it was started to join ", "n3 warn members: lost: n1 expired ",
 				},
 				Page: []string{"warn members: lost: n3 " + lost + " "}, Members: []string{"n1 active", "n2 active", "n3 " + lost + " "},
@@ -49,6 +50,15 @@ func TestFaultsAreNamed(t *testing.T) {
 			},
 			`"msg":"fenced: not heard over UDP; rejoining"`,
 		},
+		{
+			"host gone", func(l *lab) { l.must("ip link set %s down", l.ns(3)) },
+			agenttest.Views{
+				Doctor: []string{"warn members: lost, and out of reach: n3 " + lost + " ", "n1 warn members: lost: n3 " + lost + " "},
+				Page:   []string{"warn members: lost: n3 " + lost + " "}, Members: []string{"n1 active", "n2 active", "n3 " + lost + " "},
+				History: []string{"lost n3 " + lost}, Log: []string{"member lost n3 " + lost, "ownership changed"},
+			},
+			`"msg":"member lost","node":"n3","member":"n1"`,
+		},
 	} {
 		t.Run(f.name, func(t *testing.T) {
 			t.Parallel()
@@ -57,7 +67,7 @@ func TestFaultsAreNamed(t *testing.T) {
 			o.All = true
 			began := time.Now()
 			f.begin(l)
-			t.Logf("named after %v", o.Await(began, 10*time.Second, f.want))
+			t.Logf("named after %v", o.Await(began, 20*time.Second, f.want))
 			if said := l.nodes[3].process.Log.String(); !strings.Contains(said, f.says) {
 				t.Errorf("the log of n3 has no %q in\n%s", f.says, said)
 			}
