@@ -69,6 +69,9 @@ func (d *difference) membership(b *events.Batch) {
 		}
 		if _, replaced := slices.BinarySearch(b.Left, id); replaced {
 			e.Kind, e.Reason = EventReturned, string(b.Reasons[id])
+			if was := d.old.replaced(id, e.Incarnation); b.Reasons[id] == lease.Replaced && was != nil && was.Addr != e.Addr {
+				e.OldAddr = was.Addr
+			}
 		} else if lost[id] {
 			e.Kind = EventReturned
 		}
@@ -76,6 +79,16 @@ func (d *difference) membership(b *events.Batch) {
 			d.add(e)
 		}
 	}
+}
+
+// replaced returns the member that was live in s before another incarnation of its id, or nil if it is not known.
+func (s *Snapshot) replaced(id lease.NodeID, by uint64) *Member {
+	for _, members := range [][]*Member{s.parting, s.Members} { // parting: the state follows the members after a moment
+		if m := next(&members, id); m != nil && m.Incarnation != by {
+			return m
+		}
+	}
+	return nil
 }
 
 // states adds events for what members announce about themselves: being fenced, draining, or a new weight.

@@ -137,6 +137,13 @@ func TestEventKinds(t *testing.T) {
 			[]step{{lease.Replaced, func(s *Snapshot) { s.of("b").Incarnation = 2 }}},
 			[]Event{{Kind: EventReturned, Member: "b", Incarnation: 2, Reason: "replaced"}},
 		},
+		"replaced elsewhere": {
+			[]step{
+				{"", func(s *Snapshot) { s.of("b").Addr = "10.0.0.2:7946" }},
+				{lease.Replaced, func(s *Snapshot) { s.of("b").Incarnation, s.of("b").Addr = 2, "10.0.0.9:7946" }},
+			},
+			[]Event{{Kind: EventReturned, Member: "b", Incarnation: 2, Addr: "10.0.0.9:7946", OldAddr: "10.0.0.2:7946", Reason: "replaced"}},
+		},
 		"fenced and ready": {[]step{
 			{"", func(s *Snapshot) { s.of("b").State = lease.Settling }},
 			{"", func(s *Snapshot) {}},

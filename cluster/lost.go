@@ -87,8 +87,8 @@ func (s *Snapshot) isLive(id lease.NodeID) bool {
 	return ok
 }
 
-// fillParting keeps the last known data of members that are no longer live until the next State no longer
-// lists them. The table is not enough, because a member that leaves drains first, so the table no longer
+// fillParting keeps the last known data of members that are no longer live, or were replaced, until the next
+// State no longer lists them. The table is not enough, because a member that leaves drains first, so the table no longer
 // includes it.
 func (s *Snapshot) fillParting(old *Snapshot) {
 	if s.State == nil {
@@ -96,14 +96,20 @@ func (s *Snapshot) fillParting(old *Snapshot) {
 	}
 	live, was, parting := s.Members, old.Members, old.parting
 	for _, m := range s.State.Members {
-		if next(&live, m.Node) != nil {
+		if next(&live, m.Node).is(m) {
 			continue
 		}
-		if last := cmp.Or(next(&was, m.Node), next(&parting, m.Node)); last != nil {
-			s.parting = append(s.parting, last)
+		for _, last := range []*Member{next(&was, m.Node), next(&parting, m.Node)} {
+			if last.is(m) {
+				s.parting = append(s.parting, last)
+				break
+			}
 		}
 	}
 }
+
+// is reports whether m is this incarnation. m may be nil.
+func (m *Member) is(i lease.Incarnation) bool { return m != nil && m.Incarnation == i.Number }
 
 // lastOf returns a copy of what the snapshot knows about a member, which may already be gone. lastOf copies
 // the member because all members of a snapshot share one allocation. A pointer to one member would keep the

@@ -135,7 +135,7 @@ type Snapshot struct {
 	why        error // error of lookups of a key that has no owner
 	lease      *node.OwnLease
 	owners     []*Member // by index into Table.Nodes()
-	parting    []*Member // members of State that are no longer live, sorted by ID
+	parting    []*Member // members of State that are no longer live or were replaced, sorted by ID
 	lost       []Lost    // latest first
 	digest     uint32    // digest of the agent's table, as in heartbeats
 	divergence int

@@ -71,6 +71,8 @@ func detailOf(e clusterhttp.Event) string {
 		return fmt.Sprintf("%d, was %d", e.Weight, e.OldWeight)
 	case e.Kind == cluster.EventReady && one && e.Members > 0:
 		return fmt.Sprintf("with %s, owns %s", term.Plural(e.Members, "member"), term.Plural(e.Partitions, "partition"))
+	case e.Kind == cluster.EventReturned && e.OldAddr != "":
+		return fmt.Sprintf("a second process with this id, at %s; the one at %s stops", term.Printable(e.Addr), term.Printable(e.OldAddr))
 	case e.Kind == cluster.EventReturned && e.Reason != "":
 		return "another incarnation; the one before: " + term.Printable(e.Reason)
 	}

@@ -217,6 +217,7 @@ func TestHistoryTable(t *testing.T) {
 		{Kind: cluster.EventMoved, Moved: 61, Gained: 30},
 		{Kind: cluster.EventReturned, Member: "b"},
 		{Kind: cluster.EventReturned, Member: "b", Reason: "replaced"},
+		{Kind: cluster.EventReturned, Member: "b", Reason: "replaced", Addr: "10.0.0.2:7946", OldAddr: "10.0.0.1:7946"},
 		{Kind: cluster.EventDraining, Member: "b", Reason: "flapping"},
 		{Kind: cluster.EventUndrained, Member: "b"},
 		{Kind: cluster.EventWeight, Member: "b", OldWeight: 100},
@@ -240,15 +241,16 @@ Jan  2 03:04:05.003  1m1s  lost       900 members  expired, owned 60 partitions
 Jan  2 03:04:05.004  1m1s  moved      -            61 partitions; this node gained 30, lost 0
 Jan  2 03:04:05.005  1m1s  returned   b
 Jan  2 03:04:05.006  1m1s  returned   b            another incarnation; the one before: replaced
-Jan  2 03:04:05.007  1m1s  draining   b            flapping
-Jan  2 03:04:05.008  1m1s  undrained  b
-Jan  2 03:04:05.009  1m1s  weight     b            0, was 100
-Jan  2 03:04:05.010  1m1s  weight     21 members
-Jan  2 03:04:05.011  1m1s  cordoned   b            "slow\x1b[2J"
-Jan  2 03:04:05.012  1m1s  isolated   a *          minority, owned 21 partitions
-Jan  2 03:04:05.013  1m1s  ready      b
-Jan  2 03:04:05.014  1m1s  ready      21 members
-Jan  2 03:04:05.015  1m1s  stopped    a *          left
+Jan  2 03:04:05.007  1m1s  returned   b            a second process with this id, at 10.0.0.2:7946; the one at 10.0.0.1:7946 stops
+Jan  2 03:04:05.008  1m1s  draining   b            flapping
+Jan  2 03:04:05.009  1m1s  undrained  b
+Jan  2 03:04:05.010  1m1s  weight     b            0, was 100
+Jan  2 03:04:05.011  1m1s  weight     21 members
+Jan  2 03:04:05.012  1m1s  cordoned   b            "slow\x1b[2J"
+Jan  2 03:04:05.013  1m1s  isolated   a *          minority, owned 21 partitions
+Jan  2 03:04:05.014  1m1s  ready      b
+Jan  2 03:04:05.015  1m1s  ready      21 members
+Jan  2 03:04:05.016  1m1s  stopped    a *          left
 `
 	code, got, problem := roostIn(t, f.Env, "history")
 	var lines []string

@@ -2,15 +2,15 @@ package main
 
 import (
 	"encoding/json"
+	"fmt"
 	"slices"
-	"strings"
 	"testing"
 
 	"github.com/roost-cluster/roost/cluster/clusterhttp/doctor"
 )
 
-// TestTurns: two supervised processes with one id stop each other again and again. Each says at its end where
-// both are, and doctor at any other node does, too.
+// TestTurns: of two processes with one id, the second stops the first, and doctor at another node says where both
+// are. If a supervisor restarts them, they stop each other again and again; each says at its end where both are.
 func TestTurns(t *testing.T) {
 	t.Parallel()
 	seed := agent(t, "seed", brisk()...)
@@ -18,22 +18,21 @@ func TestTurns(t *testing.T) {
 		return agent(t, "x", append(brisk(), "--join", seed.Gossip, "--bind", bind)...)
 	}
 	one := start("127.0.0.1:0")
+	agree(t, seed, one) // the seed has seen the first one
 	two := start("127.0.0.1:0")
-	named := func() bool {
-		_, out, _ := roostIn(t, map[string]string{"ROOST_ADDR": seed.Base}, "doctor", "--over", "1ms", "--output", "json")
+	eventually(t, func() error {
+		_, out, problem := roostIn(t, map[string]string{"ROOST_ADDR": seed.Base}, "doctor", "--over", "1ms", "--output", "json")
 		var d doctor.Diagnosis
 		if err := json.Unmarshal([]byte(out), &d); err != nil {
-			t.Fatalf("%v\n%s", err, out)
+			t.Fatalf("%v\n%s", err, out+problem)
 		}
-		return slices.ContainsFunc(d.Checks, func(c doctor.Check) bool {
-			return strings.HasPrefix(c.Finding, "two processes with one id: x at ") &&
-				strings.Contains(c.Finding, one.Gossip) && strings.Contains(c.Finding, two.Gossip)
-		})
-	}
-	for turn := 0; !named(); turn++ {
-		if turn == 20 { // three are enough, if the seed sees each of them
-			t.Fatal("doctor does not name the two processes")
+		want := "two processes with one id: x at " + one.Gossip + " and at " + two.Gossip
+		if !slices.ContainsFunc(d.Checks, func(c doctor.Check) bool { return c.Finding == want }) {
+			return fmt.Errorf("no %q in %s", want, out)
 		}
+		return nil
+	})
+	for range 3 { // turns make it flap
 		one.Exits(exitFailed, "agent failed", `two processes use the node id "x": this one at `+one.Gossip,
 			"and one at "+two.Gossip, "give each its own id (--id)")
 		one, two = two, start(one.Gossip) // as its supervisor does

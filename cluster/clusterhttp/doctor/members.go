@@ -79,20 +79,20 @@ func (e Examination) idle(weightless []string) (found []Check) {
 	if e.After.Members.Spared {
 		cordoned, spared = nil, cordoned
 	}
-	turns := e.turns()
+	shared := e.shared()
 	for _, m := range e.After.Members.Members {
-		if m.FlappingMS > 0 && turns[m.ID] == "" {
+		if m.FlappingMS > 0 && shared[m.ID] == "" {
 			flapping = append(flapping, fmt.Sprintf("%s for another %v", m.ID, ms(m.FlappingMS).Round(time.Second)))
 		}
 	}
 	for _, w := range append(e.lost(), []group{
 		{
-			slices.Sorted(maps.Values(turns)), "two processes with one id: ",
-			"each restart of one stops the other: they take turns, and the partitions of that id move each time",
-			"give each its own --id, and restart both",
+			slices.Sorted(maps.Values(shared)), "two processes with one id: ",
+			"the second one started while the first one was live, and stopped it; if a supervisor restarts the first one, they take turns",
+			"give each its own --id, and restart both. If it is one node that has moved to the second address, do nothing: this ends after 10 minutes",
 		},
 		{
-			e.comesAndGoes(turns), "comes and goes: ", "each time its partitions move away and back; roost history has the times",
+			e.comesAndGoes(shared), "comes and goes: ", "each time its partitions move away and back; roost history has the times",
 			"see why its process ends or its network fails: its log, that of its supervisor, and its memory limit; until then roost drain, or roost cordon ID --for 1h, keeps it out",
 		},
 		{
@@ -160,38 +160,25 @@ func (e Examination) settling() (ids []string) {
 	return ids
 }
 
-// restartWindow is how far back the checks turns and comesAndGoes look for restarts.
+// restartWindow is how far back the checks shared and comesAndGoes look for restarts.
 const restartWindow = 10 * time.Minute
 
-// turns finds ids that two processes at different addresses use in turns, and returns the addresses. An id is
-// reported if it has returned twice to an address that it used earlier. A node that has only moved to a new
-// address does not return to the old one.
-func (e Examination) turns() map[lease.NodeID]string {
-	seen := make(map[lease.NodeID][]string) // addresses, latest last
-	back := make(map[lease.NodeID]int)
+// shared finds ids that two processes at different addresses use, and returns the addresses. In both cases a
+// process started while the other was live: two processes take turns, or a node moved without stopping first.
+func (e Examination) shared() map[lease.NodeID]string {
 	found := make(map[lease.NodeID]string)
 	h := e.After.History
 	for _, v := range h.Events {
-		if v.Addr == "" || h.Now.Sub(v.At) > restartWindow {
-			continue
+		if v.OldAddr != "" && h.Now.Sub(v.At) <= restartWindow {
+			found[v.Member] = fmt.Sprintf("%s at %s and at %s", v.Member, v.OldAddr, v.Addr)
 		}
-		addrs := seen[v.Member]
-		if len(addrs) > 0 && addrs[len(addrs)-1] == v.Addr {
-			continue // a restart
-		}
-		if slices.Contains(addrs, v.Addr) {
-			if back[v.Member]++; back[v.Member] > 1 {
-				found[v.Member] = fmt.Sprintf("%s at %s and at %s", v.Member, addrs[len(addrs)-1], v.Addr)
-			}
-		}
-		seen[v.Member] = append(addrs, v.Addr)
 	}
 	return found
 }
 
 // comesAndGoes returns the nodes that stopped at least three times within restartWindow without leaving.
-// comesAndGoes omits flapping nodes and the ids in turns, because other checks report those.
-func (e Examination) comesAndGoes(turns map[lease.NodeID]string) (found []string) {
+// comesAndGoes omits flapping nodes and the ids in shared, because other checks report those.
+func (e Examination) comesAndGoes(shared map[lease.NodeID]string) (found []string) {
 	const window, least = restartWindow, 3
 	h := e.After.History
 	ends, last := make(map[lease.NodeID]int), make(map[lease.NodeID]time.Time)
@@ -207,7 +194,7 @@ func (e Examination) comesAndGoes(turns map[lease.NodeID]string) (found []string
 			delete(ends, m.ID)
 		}
 	}
-	maps.DeleteFunc(ends, func(id lease.NodeID, _ int) bool { return turns[id] != "" })
+	maps.DeleteFunc(ends, func(id lease.NodeID, _ int) bool { return shared[id] != "" })
 	for _, id := range slices.Sorted(maps.Keys(ends)) {
 		if ends[id] >= least {
 			found = append(found,

@@ -133,7 +133,8 @@ type Event struct {
 	Kind        cluster.EventKind `json:"kind"`
 	Member      lease.NodeID      `json:"member,omitempty"`
 	Incarnation uint64            `json:"incarnation,omitempty,string"`
-	Addr        string            `json:"addr,omitempty"` // gossip address of a member that joined or returned
+	Addr        string            `json:"addr,omitempty"`     // gossip address of a member that joined or returned
+	OldAddr     string            `json:"old_addr,omitempty"` // gossip address of the incarnation that a member replaced, if it is another one
 	Reason      string            `json:"reason,omitempty"`
 	Why         string            `json:"why,omitempty"` // for people
 	Members     int               `json:"members,omitempty"`

@@ -177,6 +177,8 @@ func Healthy() map[string]any {
 				Kind:        cluster.EventLost,
 				Member:      "node-d",
 				Incarnation: 7,
+				Addr:        "10.0.0.4:7946",
+				OldAddr:     "10.0.0.5:7946",
 				Reason:      "crashed",
 				Why:         "why",
 				Members:     3,
