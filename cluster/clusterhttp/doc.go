@@ -124,7 +124,7 @@
 //
 // A scope is a subset of the members ([cluster.Agent.Scope], or roost agent --scope). With scope=NAME,
 // /v1/place, /v1/owners, /v1/partitions, /v1/owned, /v1/events and /v1/table answer for the scope instead of
-// all members. The form of the responses does not change.
+// all members. The form of the responses does not change. Other endpoints reject the parameter.
 //
 // version and digest are those of the scope's table. in_sync and diverged still compare the agent's table,
 // because members do not announce the tables of their scopes. The event stream of a scope contains only the

@@ -182,11 +182,11 @@ func (a *api) route(page http.Handler) {
 	a.mux.Handle("/", http.HandlerFunc(a.unrouted))
 	a.mux.HandleFunc("GET /healthz", a.healthz)
 	a.mux.HandleFunc("GET /readyz", a.readyz)
-	a.mux.HandleFunc("GET /v1/place", a.open(http.StatusOK, a.ofRing(a.place)))
-	a.mux.HandleFunc("GET /v1/owners", a.open(http.StatusOK, a.ofRing(a.owners)))
+	a.mux.HandleFunc("GET /v1/place", a.ofRing(a.place))
+	a.mux.HandleFunc("GET /v1/owners", a.ofRing(a.owners))
 	a.mux.HandleFunc("GET /v1/members", a.open(http.StatusOK, a.members))
-	a.mux.HandleFunc("GET /v1/partitions", a.open(http.StatusOK, a.ofRing(a.partitions)))
-	a.mux.HandleFunc("GET /v1/owned", a.open(http.StatusOK, a.ofRing(a.owned)))
+	a.mux.HandleFunc("GET /v1/partitions", a.ofRing(a.partitions))
+	a.mux.HandleFunc("GET /v1/owned", a.ofRing(a.owned))
 	a.mux.HandleFunc("GET /v1/stats", a.open(http.StatusOK, a.stats))
 	a.mux.HandleFunc("GET /v1/history", a.open(http.StatusOK, a.history))
 	a.mux.HandleFunc("GET /v1/doctor", a.open(http.StatusOK, a.doctor))
@@ -273,9 +273,19 @@ func isProbe(r *http.Request) bool {
 // An endpoint returns the value to send as JSON, or a *body that is already encoded.
 type endpoint func(http.ResponseWriter, *http.Request) (any, *Problem)
 
-// open serves an endpoint while the agent runs. After the agent has closed, open responds with an error,
-// because the agent's last snapshot is out of date.
+// open serves an endpoint that knows no scopes, while the agent runs.
 func (a *api) open(status int, answer endpoint) http.HandlerFunc {
+	return a.serve(status, func(w http.ResponseWriter, r *http.Request) (any, *Problem) {
+		if p := scopeless(r); p != nil {
+			return nil, p
+		}
+		return answer(w, r)
+	})
+}
+
+// serve serves an endpoint while the agent runs. After the agent has closed, serve responds with an error,
+// because the agent's last snapshot is out of date.
+func (a *api) serve(status int, answer endpoint) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		if a.closed() {
 			a.problemOf(cluster.ErrClosed).write(w)

@@ -113,15 +113,15 @@ func calls() []call {
 			Ranked{},
 			[]int{400, 404, 503},
 		},
-		{"GET", "/v1/members", "Returns the live members.", nil, nil, 200, Members{}, []int{503}},
+		{"GET", "/v1/members", "Returns the live members.", nil, nil, 200, Members{}, []int{400, 503}},
 		{"GET", "/v1/partitions", "Returns the owner of each partition, and how evenly the partitions are spread.", []parameter{scope}, nil, 200, Partitions{}, []int{400, 404, 503}},
 		{"GET", "/v1/owned", "Returns the partitions that this node owns.", []parameter{scope}, nil, 200, Owned{}, []int{400, 404, 503}},
-		{"GET", "/v1/stats", "Returns the counters and settings of this agent.", nil, nil, 200, Stats{}, []int{503}},
+		{"GET", "/v1/stats", "Returns the counters and settings of this agent.", nil, nil, 200, Stats{}, []int{400, 503}},
 		{
 			"GET", "/v1/history",
 			"Returns the last 200 events that this node has seen since its start, and a sample for every 10 s of the last half hour.", nil, nil, 200,
 			History{},
-			[]int{503},
+			[]int{400, 503},
 		},
 		{
 			"GET", "/v1/doctor",

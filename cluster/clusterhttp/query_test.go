@@ -77,7 +77,11 @@ func FuzzQuery(f *testing.F) {
 	f.Fuzz(func(t *testing.T, query string) {
 		for _, e := range endpoints {
 			wrong, unknown := "", false
-			for _, rule := range e.rules {
+			rules := e.rules
+			if _, found, _ := lookUp(query, "scope"); found && (len(rules) == 0 || rules[0].name != "scope") {
+				wrong, rules = "scope does not apply", nil
+			}
+			for _, rule := range rules {
 				value, found, ok := lookUp(query, rule.name)
 				if !ok || !rule.good(value) || found && value == "" && rule.name == "scope" {
 					wrong, unknown = rule.name, rule.name == "scope" && ok && value != ""

@@ -72,15 +72,24 @@ func (a *api) ringOf(r *http.Request) (*ring, *Problem) {
 	return ring, nil
 }
 
-// ofRing returns an endpoint that passes the ring of the request to answer.
-func (a *api) ofRing(answer func(*ring, *http.Request) (any, *Problem)) endpoint {
-	return func(_ http.ResponseWriter, r *http.Request) (any, *Problem) {
+// ofRing serves an endpoint that passes the ring of the request to answer.
+func (a *api) ofRing(answer func(*ring, *http.Request) (any, *Problem)) http.HandlerFunc {
+	return a.serve(http.StatusOK, func(_ http.ResponseWriter, r *http.Request) (any, *Problem) {
 		ring, p := a.ringOf(r)
 		if p != nil {
 			return nil, p
 		}
 		return answer(ring, r)
+	})
+}
+
+// scopeless rejects a request with a scope. An endpoint that ignored the scope would answer about all members,
+// and the client would not notice.
+func scopeless(r *http.Request) *Problem {
+	if _, given, _ := find(r.URL.RawQuery, "scope"); !given {
+		return nil
 	}
+	return badRequest("scope does not apply to this path, which is about all members; it applies to place, owners, partitions, owned, events and table")
 }
 
 // named returns text for an error message that lists the first scopes of a node.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"net/http/httptest"
 	"slices"
 	"strings"
 	"testing"
@@ -271,6 +272,29 @@ func TestScopeClientStreams(t *testing.T) {
 		}
 		if strings.Contains(target, "scope") {
 			t.Errorf("MovedRooms asks for %s", target)
+		}
+	})
+}
+
+// An endpoint that knows no scopes rejects one, instead of answering about all members.
+func TestScopeRejected(t *testing.T) {
+	inRoles(t, func(t *testing.T, _ *clustertest.Cluster, h *api) {
+		for _, c := range calls() {
+			if !strings.HasPrefix(c.path, "/v1/") || c.path == "/v1/openapi.json" {
+				continue
+			}
+			target := strings.ReplaceAll(c.path, "{room}", "r") + "?scope=sfu"
+			takes := slices.ContainsFunc(c.params, func(p parameter) bool { return p.name == "scope" })
+			if takes && !slices.Contains([]string{"/v1/events", "/v1/table"}, c.path) {
+				target += "&key=k&n=1"
+			} else if takes {
+				continue // streams
+			}
+			w := httptest.NewRecorder()
+			h.ServeHTTP(w, httptest.NewRequest(c.method, "http://localhost"+target, nil))
+			if rejected := w.Code == http.StatusBadRequest && strings.Contains(w.Body.String(), "scope does not apply"); rejected == takes {
+				t.Errorf("%s %s: %d %s", c.method, target, w.Code, w.Body)
+			}
 		}
 	})
 }

@@ -1,6 +1,7 @@
 package clusterhttp
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net/http"
@@ -94,7 +95,8 @@ func (a *api) enter(w http.ResponseWriter, r *http.Request) (leave func(), _ *Pr
 // followRoom streams the node of a room until the client disconnects or the resolver, the agent or the server
 // stops.
 func (a *api) followRoom(w http.ResponseWriter, r *http.Request) {
-	if _, p := a.roomOf(r); p != nil {
+	_, p := a.roomOf(r)
+	if p = cmp.Or(scopeless(r), p); p != nil {
 		p.write(w)
 		return
 	}
