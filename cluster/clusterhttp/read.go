@@ -174,6 +174,9 @@ func (a *api) statsOf(s *cluster.Snapshot) Stats {
 			Reason: r.Reason, Over: r.Over, From: r.From, Cluster: r.Cluster, Count: r.Count, AgoMS: time.Since(r.Latest).Milliseconds(),
 		})
 	}
+	for _, sc := range a.agent.Scopes() {
+		stats.Scopes = append(stats.Scopes, report.Scope{Name: sc.Name(), Digest: sc.Snapshot().Table.Digest()})
+	}
 	if a.rooms != nil {
 		rooms := a.rooms.Stats()
 		stats.Rooms, stats.Evacuation = &rooms, rooms.Evacuation

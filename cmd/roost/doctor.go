@@ -31,8 +31,9 @@ fail, with what it means and what to do. Nothing changes. It looks twice, --over
 warns of counters that grow in between. It exits with 0 if all is ok, 3 for warn, 4 for fail,
 and 1 if no agent answers.
 
---all asks the agents of all members and says which members do not see each other. It also
-connects to the gossip ports of lost members, to tell paused, ended and cut off ones apart.`,
+--all asks the agents of all members, and says which members do not see each other and which
+lack a scope. It also connects to the gossip ports of lost members, to tell paused, ended and
+cut off ones apart.`,
 		Example: `  roost doctor
   roost doctor --all --expect 3
   roost doctor --over 1m

@@ -98,3 +98,25 @@ func TestScopeFlag(t *testing.T) {
 		t.Errorf("a strategy with a memory: %d %q", code, problem)
 	}
 }
+
+// TestDoctorScopes: doctor --all names the agents on which a scope was forgotten, and those on which it selects
+// other members.
+func TestDoctorScopes(t *testing.T) {
+	t.Parallel()
+	a := agent(t, "a", append(calm(), "--label", "role=sfu", "--scope", "sfu=role:sfu", "--scope", "all=role:sfu")...)
+	b := agent(t, "b", append(calm(), "--label", "role=sfu", "--join", a.Gossip, "--scope", "all=role:sfu")...)
+	c := agent(t, "c", append(calm(), "--label", "role=web", "--join", a.Gossip, "--scope", "sfu=role:web", "--scope", "all=role:sfu")...)
+	agree(t, a, b, c)
+	eventually(t, func() error {
+		_, out, problem := roost(t, "doctor", "--all", "--addr", c.Base, "--over", "1ms")
+		for _, want := range []string{`no scope "sfu" at b`, `scope "sfu" has different tables: a | c`} {
+			if !strings.Contains(out, "warn  scopes    "+want+"\n") {
+				return fmt.Errorf("no %q in\n%s%s", want, out, problem)
+			}
+		}
+		if strings.Contains(out, `scope "all"`) {
+			return fmt.Errorf("a finding about the scope that all agents have:\n%s", out)
+		}
+		return nil
+	})
+}

@@ -185,6 +185,7 @@ type Stats struct {
 	Unreachable string `json:"unreachable,omitempty"`
 
 	Settings Settings             `json:"settings"`
+	Scopes   []Scope              `json:"scopes,omitempty"` // the scopes of this agent, in the order of their creation
 	Counts   cluster.Stats        `json:"counts"`
 	Readers  []events.ReaderStats `json:"readers"`         // lag of the readers of events, by the method with which they read
 	Rooms    *affinity.Stats      `json:"rooms,omitempty"` // set if this agent pins rooms
@@ -199,6 +200,13 @@ type Stats struct {
 
 	// Sources is set if the process can reload its settings while it runs, as roost agent can.
 	Sources *Sources `json:"sources,omitempty"`
+}
+
+// Scope is a scope of an agent. Agents with the same members and the same function for the scope have the same
+// table, and so the same digest.
+type Scope struct {
+	Name   string           `json:"name"`
+	Digest placement.Digest `json:"digest"`
 }
 
 // Sources is the state of the files and environment variables from which a running process reloads its

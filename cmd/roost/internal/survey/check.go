@@ -9,6 +9,7 @@ import (
 
 	"github.com/roost-cluster/roost/cluster/clusterhttp/doctor"
 	"github.com/roost-cluster/roost/lease"
+	"github.com/roost-cluster/roost/placement"
 )
 
 // Check checks whether the agents see the same members.
@@ -27,7 +28,7 @@ func Check(agents []Agent) []doctor.Check {
 	} else {
 		found = unseen(agents)
 	}
-	found = append(append(found, places(agents)...), unanswered(agents)...)
+	found = slices.Concat(found, places(agents), scopes(agents), unanswered(agents))
 	if len(found) == 0 {
 		found = []doctor.Check{{Name: "views", Finding: "the same members at all agents that were asked"}}
 	}
@@ -79,6 +80,58 @@ func unanswered(agents []Agent) (found []doctor.Check) {
 	return found
 }
 
+// scopes returns the checks of all scopes.
+func scopes(agents []Agent) (found []doctor.Check) {
+	agents = slices.DeleteFunc(slices.Clone(agents), func(a Agent) bool { return !a.takesPart() })
+	names := make(map[string]bool)
+	for _, a := range agents {
+		for name := range a.View.scopes {
+			names[name] = true
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(names)) {
+		found = append(found, scope(name, agents)...)
+	}
+	return found
+}
+
+// scope returns a check if some agents do not have the scope, and a check if agents with the same members have
+// different tables of the scope.
+func scope(name string, agents []Agent) (found []doctor.Check) {
+	var lack []lease.NodeID
+	tables := make(map[placement.Digest][]lease.NodeID)
+	for _, a := range agents {
+		switch digest, has := a.View.scopes[name]; {
+		case !has:
+			lack = append(lack, a.ID)
+		case a.View.InSync:
+			tables[digest] = append(tables[digest], a.ID)
+		}
+	}
+	if len(lack) > 0 {
+		found = append(found, doctor.Check{
+			Name: "scopes", Status: doctor.Warn, Finding: fmt.Sprintf("no scope %.64q at %s", name, Few(lack)),
+			Means: "other agents have it: requests for the scope fail here, and a program here that should run its partitions does not",
+			Do:    "start these agents with the same --scope as the others; in a program, call agent.Scope right after the start",
+		})
+	}
+	if len(tables) > 1 {
+		var sides []string
+		for _, side := range slices.SortedFunc(maps.Values(tables), slices.Compare) {
+			sides = append(sides, Few(side))
+		}
+		found = append(found, doctor.Check{
+			Name: "scopes", Status: doctor.Warn, Finding: fmt.Sprintf("scope %.64q has different tables: %s", name, strings.Join(sides, " | ")),
+			Means: "these agents see the same members and select others for the scope: a key can have two owners there, or none",
+			Do:    "look again in ten seconds, because a new label takes a moment; if it stays, compare their --scope, or the functions that their programs pass to agent.Scope",
+		})
+	}
+	return found
+}
+
+// takesPart reports whether the agent has answered and has joined.
+func (a *Agent) takesPart() bool { return a.View != nil && a.View.State != "joining" }
+
 // places returns a check for each member that different agents see at different addresses.
 func places(agents []Agent) (found []doctor.Check) {
 	for _, a := range agents {
@@ -107,7 +160,7 @@ func places(agents []Agent) (found []doctor.Check) {
 func unseen(agents []Agent) (found []doctor.Check) {
 	lack := make(map[lease.NodeID][]lease.NodeID)
 	for _, a := range agents {
-		if a.View != nil && a.View.State != "joining" {
+		if a.takesPart() {
 			for _, id := range a.View.Lacks {
 				lack[id] = append(lack[id], a.ID)
 			}
@@ -138,7 +191,7 @@ func unseen(agents []Agent) (found []doctor.Check) {
 func sidesOf(agents []Agent) (sides [][]lease.NodeID) {
 	side := make(map[lease.NodeID][]lease.NodeID) // the group of each node
 	for _, a := range agents {
-		if a.View != nil && a.View.State != "joining" {
+		if a.takesPart() {
 			side[a.ID] = []lease.NodeID{a.ID}
 		}
 	}

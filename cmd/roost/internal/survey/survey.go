@@ -11,9 +11,11 @@ import (
 	"sync"
 	"time"
 
+	"github.com/roost-cluster/roost/cluster"
 	"github.com/roost-cluster/roost/cluster/clusterhttp"
 	"github.com/roost-cluster/roost/cmd/roost/internal/session"
 	"github.com/roost-cluster/roost/lease"
+	"github.com/roost-cluster/roost/placement"
 )
 
 const (
@@ -67,6 +69,7 @@ type View struct {
 	Lost   []string       `json:"lost"`    // lost members with the reasons
 	InSync bool           `json:"in_sync"` // the agent has the same table as the agent that was asked first
 	digest uint64
+	scopes map[string]placement.Digest
 }
 
 // Take asks the agent of s, and then the agents of all members that any agent knows. Members that agents
@@ -182,18 +185,21 @@ func (t *taking) ask(ctx context.Context, s *session.Session, a *Agent) error {
 	if err != nil {
 		return err
 	}
-	switch cluster := stats.Settings.Cluster; {
+	switch name := stats.Settings.Cluster; {
 	case m.Self.Validate() != nil:
 		return fmt.Errorf("the agent at %s states no id of a node: %.80q", s.Addr, m.Self)
 	case a.ID == "":
-		t.cluster = cluster
-	case cluster != t.cluster && cluster != "" && t.cluster != "": // agents of old releases do not report their cluster
-		a.foreign = short(cluster, maxWord)
-		return fmt.Errorf("the agent at %s is of cluster %.64q, and not of %.64q", s.Addr, cluster, t.cluster)
+		t.cluster = name
+	case name != t.cluster && name != "" && t.cluster != "": // agents of old releases do not report their cluster
+		a.foreign = short(name, maxWord)
+		return fmt.Errorf("the agent at %s is of cluster %.64q, and not of %.64q", s.Addr, name, t.cluster)
 	case a.ID != m.Self:
 		return fmt.Errorf("the agent at %s is that of %s", s.Addr, m.Self)
 	}
-	a.View = &View{State: short(stats.State, maxWord), digest: uint64(m.Digest), Lost: []string{}}
+	a.View = &View{State: short(stats.State, maxWord), digest: uint64(m.Digest), Lost: []string{}, scopes: make(map[string]placement.Digest)}
+	for _, s := range stats.Scopes[:min(len(stats.Scopes), cluster.MaxScopes)] {
+		a.View.scopes[short(s.Name, cluster.MaxScopeName)] = s.Digest
+	}
 	t.note(a, m, s.Token != "")
 	if t.then == nil {
 		return nil
