@@ -41,7 +41,7 @@ Let the application serve a room until its clients have moved.`,
 		if rate != 0 || deadline != 0 {
 			return settings.UsageError("--rate and --deadline are about rooms: give --rooms, too")
 		}
-		return drainOrNot(ctx, s, "draining: it owns nothing, and every member has agreed", s.Drain)
+		return drainOrNot(ctx, s, "draining: it owns nothing, and every member has agreed"+afterDrain, s.Drain)
 	},
 		settings.Setting{
 			Name: "rooms", Arg: "bool", FlagOnly: true, Set: settings.Bool(&away),
@@ -57,6 +57,9 @@ Let the application serve a room until its clients have moved.`,
 		},
 	)
 }
+
+// afterDrain says how the work on a drained node goes on.
+const afterDrain = "\nNext: stop it now, or later take it back with roost undrain"
 
 // evacuate drains the node and waits until no room is left on it.
 func (p *program) evacuate(ctx context.Context, s *session.Session, rate int, deadline time.Duration) error {
@@ -84,7 +87,7 @@ func (p *program) evacuate(ctx context.Context, s *session.Session, rate int, de
 		}
 	}
 	done := fmt.Sprintf("%s is draining: %s", c.Self, roomsOf(*at))
-	return agreed(s, at, c.Converged, done, done)
+	return agreed(s, at, c.Converged, done, done+afterDrain)
 }
 
 // watchEvacuation waits until the evacuation ends. On a terminal, a line shows how many rooms are left. While

@@ -128,7 +128,7 @@ func TestDrainRooms(t *testing.T) {
 	metrics(map[string]float64{running: 0, left: pinned(), moved: rooms, `roost_rooms_evacuation{state="failed"}`: 0})
 
 	succeeds(t, "undrain", "--addr", a.Base)
-	want := fmt.Sprintf("b is draining: 0 rooms are left, %d have moved, 0 have ended\n", rooms)
+	want := fmt.Sprintf("b is draining: 0 rooms are left, %d have moved, 0 have ended", rooms) + afterDrain + "\n"
 	if out := succeeds(t, "drain", "--addr", b.Base, "--rooms", "--rate", "1000"); out != want {
 		t.Errorf("%q, want %q", out, want)
 	}
