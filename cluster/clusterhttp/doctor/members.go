@@ -169,7 +169,7 @@ func (e Examination) shared() map[lease.NodeID]string {
 	found := make(map[lease.NodeID]string)
 	h := e.After.History
 	for _, v := range h.Events {
-		if v.OldAddr != "" && h.Now.Sub(v.At) <= restartWindow {
+		if v.Kind == cluster.EventReturned && v.OldAddr != "" && h.Now.Sub(v.At) <= restartWindow {
 			found[v.Member] = fmt.Sprintf("%s at %s and at %s", v.Member, v.OldAddr, v.Addr)
 		}
 	}
