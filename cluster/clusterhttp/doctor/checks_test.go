@@ -584,6 +584,6 @@ func TestPorts(t *testing.T) {
 		}
 	}
 	if len(do) != 5 {
-		t.Errorf("the same advice for different ports: %q", do)
+		t.Errorf("the same advice for different ports: %v", do)
 	}
 }
