@@ -69,9 +69,7 @@ func (d *difference) membership(b *events.Batch) {
 		}
 		if _, replaced := slices.BinarySearch(b.Left, id); replaced {
 			e.Kind, e.Reason = EventReturned, string(b.Reasons[id])
-			if was := d.old.replaced(id, e.Incarnation); b.Reasons[id] == lease.Replaced && was != nil && was.Addr != e.Addr {
-				e.OldAddr = was.Addr
-			}
+			e.OldAddr = d.old.addrBefore(&e)
 		} else if lost[id] {
 			e.Kind = EventReturned
 		}
@@ -81,14 +79,16 @@ func (d *difference) membership(b *events.Batch) {
 	}
 }
 
-// replaced returns the member that was live in s before another incarnation of its id, or nil if it is not known.
-func (s *Snapshot) replaced(id lease.NodeID, by uint64) *Member {
-	for _, members := range [][]*Member{s.parting, s.Members} { // parting: the state follows the members after a moment
-		if m := next(&members, id); m != nil && m.Incarnation != by {
-			return m
+// addrBefore returns the address of the incarnation that the member of e replaced, or "" if the address is the same
+// or unknown. The members can change before the state, and then the incarnation is in s.parting.
+func (s *Snapshot) addrBefore(e *Event) string {
+	for _, members := range [][]*Member{s.parting, s.Members} {
+		m := next(&members, e.Member)
+		if m != nil && m.Incarnation != e.Incarnation && m.Addr != e.Addr && e.Reason == string(lease.Replaced) {
+			return m.Addr
 		}
 	}
-	return nil
+	return ""
 }
 
 // states adds events for what members announce about themselves: being fenced, draining, or a new weight.
