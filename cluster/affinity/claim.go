@@ -173,6 +173,9 @@ func (t *settling) attempt(ctx context.Context) (found, error) {
 		t.void = res.Pin
 		return found{}, errFull
 	case res.Done && home.Member != nil:
+		if home.Crowded {
+			t.counts.crowded.Add(1)
+		}
 		return found{res.Pin, sourceOf(home), home.Reason}, nil
 	}
 	t.reserved.Cancel(reserved)

@@ -2,6 +2,7 @@ package affinity
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"time"
 
@@ -108,9 +109,12 @@ func (r *Resolver) settle(ctx context.Context, room string, d Demand, serves boo
 		return got, err
 	}
 	found, err := t.settle(ctx)
-	if err == nil {
+	switch {
+	case err == nil:
 		r.counts.add(found.source)
 		got.Assignment = r.assign(t.s, room, found.pin, found.source, found.reason)
+	case errors.Is(err, ErrNoCapacity):
+		r.counts.noCapacity.Add(1)
 	}
 	return got, err
 }

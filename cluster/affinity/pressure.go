@@ -108,6 +108,15 @@ func (k *keeper) measure(s *cluster.Snapshot) {
 	k.feeds.pressures.Set(&p)
 }
 
+// headroom returns Stats.Headroom.
+func (r *Resolver) headroom() int64 {
+	s := r.agent.Snapshot()
+	if !capacity.TakesRooms(s.Self) || r.store.agreement.Refused() != nil {
+		return 0
+	}
+	return r.reserved.HeadroomOf(s.Self)
+}
+
 // Hosted returns the rooms that this node hosts, heaviest first, and the sum of their costs. Hosted takes O(n
 // log n) time for n rooms.
 func (r *Resolver) Hosted() (rooms []RoomLoad, units int64) {

@@ -28,6 +28,7 @@ func TestRefusedMemberGetsNoRooms(t *testing.T) {
 		if f.rooms["x"].Stats().Refused == "" {
 			t.Fatal("not refused")
 		}
+		f.headroom("refused", "x", 0)
 		onX := func() (rooms int) {
 			for i, room := range names(60) {
 				at := f.resolve("ab"[i%2:i%2+1], room, 1)

@@ -240,6 +240,8 @@ type Stats struct {
 	Override    uint64 `json:"override"`
 	Degraded    uint64 `json:"degraded"`
 	Unplaced    uint64 `json:"unplaced"`     // first joins that Config.StrictCeiling refused
+	Crowded     uint64 `json:"crowded"`      // rooms pinned above Config.SoftCeiling, because no node had headroom
+	NoCapacity  uint64 `json:"no_capacity"`  // joins that Config.HardCeiling refused
 	FailedOver  uint64 `json:"failed_over"`  // rooms of dead nodes that this instance failed over
 	Conflicts   uint64 `json:"conflicts"`    // rooms that two nodes hosted and that this node lost
 	StoreErrors uint64 `json:"store_errors"` // calls of the store that failed or that the breaker rejected
@@ -260,6 +262,10 @@ type Stats struct {
 	Excess     int64 `json:"excess"`      // units that this node wants to move away because it is overloaded
 	Known      int64 `json:"known"`       // rooms in the pin cache now
 	StoreDoubt bool  `json:"store_doubt"` // the store does not answer
+
+	// Headroom is how many units new rooms can add to this node before it reaches Config.SoftCeiling. Headroom
+	// is 0 if the node takes no new rooms, has no capacity or reports no load.
+	Headroom int64 `json:"headroom"`
 
 	// Store is the address of the store, without passwords. Store is empty if the store has no String method.
 	Store string `json:"store,omitempty"`
@@ -335,6 +341,8 @@ type counters struct {
 	failedOver   atomic.Uint64
 	conflicts    atomic.Uint64
 	unplaced     atomic.Uint64
+	crowded      atomic.Uint64
+	noCapacity   atomic.Uint64
 	repinned     atomic.Uint64
 	requests     atomic.Uint64
 	misrouted    atomic.Uint64
@@ -356,6 +364,7 @@ func (r *Resolver) Stats() Stats {
 	s := Stats{
 		Cached: c.sources[Cached].Load(), Pinned: c.sources[Pinned].Load(), Hash: c.sources[Hash].Load(),
 		Override: c.sources[Override].Load(), Degraded: c.sources[Degraded].Load(), Unplaced: c.unplaced.Load(),
+		Crowded: c.crowded.Load(), NoCapacity: c.noCapacity.Load(), Headroom: r.headroom(),
 		FailedOver: c.failedOver.Load(), Conflicts: c.conflicts.Load(), Repinned: c.repinned.Load(),
 		Requests: c.requests.Load(), Misrouted: c.misrouted.Load(), Relays: c.relays.Load(), Rebalanced: c.rebalanced.Load(), Excess: c.excess.Load(), Outgrown: c.outgrown.Load(),
 		Failovers: c.failovers.Load(), FailoverTime: time.Duration(c.failoverTime.Load()),

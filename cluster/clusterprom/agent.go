@@ -34,20 +34,7 @@ func nodeFamilies() []family {
 		counter("node_fences_total",
 			"Number of times that this node fenced itself and released all partitions, because its process had been paused or its clock was ahead.",
 			func(v *view) uint64 { return v.Stats.Fences }),
-		gauge("node_healthy", "0 while the application of this node is unhealthy, so that the node owns nothing. Otherwise 1.", func(v *view) float64 {
-			if _, unhealthy := v.Held(cluster.CauseUnhealthy); unhealthy {
-				return 0
-			}
-			return 1
-		}),
-		gauge("flap_hold_seconds",
-			"Remaining time for which this node owns nothing because it is flapping, or 0 if it is not flapping.",
-			func(v *view) float64 {
-				if v.Self.FlappingUntil.IsZero() {
-					return 0
-				}
-				return max(0, time.Until(v.Self.FlappingUntil).Seconds())
-			}),
+		holdFamily(),
 		counter("health_failures_total", "Failed health checks of the application of this node, plus late health reports.",
 			func(v *view) uint64 { return v.Stats.HealthFailures }),
 		gauge("handoff_waiting", "Partitions that the table assigns to this node, but that their former owners have not released yet.",
@@ -92,6 +79,23 @@ func phaseFamily() family {
 		phases[v.Phase.String()] = 1
 		return phases
 	})
+}
+
+func holdFamily() family {
+	return gauges("node_hold", "1 while this node owns nothing for this cause, 0 otherwise. Several causes can apply at the same time.", "cause",
+		func(v *view) map[string]uint64 {
+			held := make(map[string]uint64)
+			for _, c := range []cluster.Cause{
+				cluster.CauseDuplicate, cluster.CauseClockAhead, cluster.CauseIsolated, cluster.CauseUnhealthy,
+				cluster.CauseFlapping, cluster.CauseCordoned, cluster.CauseDraining,
+			} {
+				held[string(c)] = 0
+			}
+			for _, h := range v.Holds {
+				held[string(h.Cause)] = 1
+			}
+			return held
+		})
 }
 
 func eventFamilies() []family {

@@ -93,6 +93,7 @@ func TestLifeOfACluster(t *testing.T) {
 		a.want(t, samples{
 			`roost_node_info{cluster="roost",node="a",strategy="rendezvous",zone=""}`: 1,
 			`roost_node_phase{phase="active"}`:                                        1, `roost_node_phase{phase="joining"}`: 0,
+			`roost_node_hold{cause="draining"}`: 0, `roost_node_hold{cause="unhealthy"}`: 0,
 			`roost_members{state="active"}`: 3, `roost_members{state="draining"}`: 0, `roost_members{state="settling"}`: 0,
 			"roost_lease_ttl_seconds": 6, "roost_partitions": 64, "roost_partitions_unowned": 0,
 			"roost_partitions_owned": float64(len(c.Agent("a").Owned())), "roost_table_diverged_members": 0,
@@ -123,7 +124,10 @@ func TestLifeOfACluster(t *testing.T) {
 			`roost_members{state="draining"}`: 1,
 			"roost_lease_expiries_total":      0,
 		})
-		scrape(t, of["b"]).want(t, samples{"roost_partitions_owned": 0, "roost_partitions_unowned": 0, `roost_node_phase{phase="active"}`: 1})
+		scrape(t, of["b"]).want(t, samples{
+			"roost_partitions_owned": 0, "roost_partitions_unowned": 0, `roost_node_phase{phase="active"}`: 1,
+			`roost_node_hold{cause="draining"}`: 1, `roost_node_hold{cause="unhealthy"}`: 0,
+		})
 		c.Crash("c")
 		time.Sleep(10 * time.Second)
 		scrape(t, of["a"]).want(t, samples{

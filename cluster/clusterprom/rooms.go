@@ -27,6 +27,16 @@ func roomFamilies() []family {
 			func(v *view) (uint64, time.Duration, map[time.Duration]uint64) {
 				return v.rooms.Asked, v.rooms.AskedTime, v.rooms.AskedWithin
 			}),
+		gauge("rooms_headroom",
+			"Units of load that new rooms can add to this node before it reaches the soft ceiling. "+
+				"0 if the node takes no new rooms, has no capacity or reports no load.",
+			func(v *view) float64 { return float64(v.rooms.Headroom) }),
+		counters("rooms_without_headroom_total",
+			"Joins for which no node had headroom, by result: the room was placed above the soft ceiling (placed), "+
+				"or refused because of the hard ceiling (refused).",
+			"result", func(v *view) map[string]uint64 {
+				return map[string]uint64{"placed": v.rooms.Crowded, "refused": v.rooms.NoCapacity}
+			}),
 		gauge("rooms_hosted", "Rooms that this node hosts.", func(v *view) float64 { return float64(v.rooms.Hosted) }),
 		gauge("rooms_known", "Rooms in the pin cache of this node.", func(v *view) float64 { return float64(v.rooms.Known) }),
 		counter("rooms_failed_over_total", "Rooms of dead nodes that this node moved to live nodes.",

@@ -122,6 +122,7 @@ func TestRooms(t *testing.T) {
 			`roost_rooms_resolved_total{source="hash"}`: rooms, `roost_rooms_resolved_total{source="degraded"}`: 0,
 			"roost_rooms_hosted": rooms, "roost_store_up": 3, `roost_store_breaker{state="closed"}`: 3,
 			`roost_requests_total{kind="room"}`: float64(rooms + wrong), `roost_requests_misrouted_total{kind="room"}`: float64(wrong),
+			`roost_rooms_without_headroom_total{result="placed"}`: 0, `roost_rooms_without_headroom_total{result="refused"}`: 0,
 			"roost_rooms_failed_over_total": 0, "roost_rooms_failover_duration_seconds_count": 0, "roost_store_errors_total": 0,
 		})
 		before.grew(t, samples{}, `roost_rooms_resolved_total{source="pinned"}`, "roost_rooms_known")

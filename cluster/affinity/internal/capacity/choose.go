@@ -92,9 +92,10 @@ func (q *Request) owns(s *cluster.Snapshot, m *cluster.Member) bool { return q.o
 
 // Choice is the node for a request.
 type Choice struct {
-	Member *cluster.Member
-	Owns   bool // the member is the highest-ranked member that takes the room
-	Reason string
+	Member  *cluster.Member
+	Owns    bool // the member is the highest-ranked member that takes the room
+	Crowded bool // the room fills the member above its soft ceiling, because no member has headroom
+	Reason  string
 }
 
 // Incarnation returns the member's incarnation.
@@ -152,7 +153,7 @@ func Best(s *cluster.Snapshot, q Request) (*cluster.Member, error) {
 // allocates if it picks another node than the owner.
 func pick(s *cluster.Snapshot, q Request, limits Ceilings, reserved func(lease.NodeID) int64) (Choice, error) {
 	if m := liveness.Live(s, q.Stay.Incarnation); m != nil && q.keeps(m) {
-		return Choice{m, q.owns(s, m), "the room lived here before"}, nil
+		return Choice{Member: m, Owns: q.owns(s, m), Reason: "the room lived here before"}, nil
 	}
 	if q.Relief != nil {
 		return relieve(s, q, limits, reserved)
@@ -167,7 +168,7 @@ func pick(s *cluster.Snapshot, q Request, limits Ceilings, reserved func(lease.N
 	if m != nil {
 		c := Candidate{Member: m, Reserved: reserved(m.ID), Ceiling: limits.SoftOf(m)}
 		if c.open(q) {
-			return Choice{m, true, "owns the room's partition"}, nil
+			return Choice{Member: m, Owns: true, Reason: "owns the room's partition"}, nil
 		}
 	}
 	switch c, ok := override(s, q, limits, reserved); {
@@ -178,7 +179,7 @@ func pick(s *cluster.Snapshot, q Request, limits Ceilings, reserved func(lease.N
 	case m == nil:
 		return Choice{}, fmt.Errorf("%w yet: the members that could have just joined; try again in a second", cluster.ErrNoMembers)
 	}
-	return Choice{m, true, "owns the room's partition; no other node reports capacity and load"}, nil
+	return Choice{m, true, true, "owns the room's partition; no other node reports capacity and load"}, nil
 }
 
 // nobody returns an error that explains why no member takes the room.
@@ -221,7 +222,8 @@ func override(s *cluster.Snapshot, q Request, limits Ceilings, reserved func(lea
 		}
 	}
 	reason := "the owner of its partition has no headroom; this is the least loaded node with headroom"
-	if len(free) == 0 {
+	crowded := len(free) == 0
+	if crowded {
 		free, reason = full, "every node is above its ceiling; this is the least loaded node"
 	}
 	if len(free) == 0 {
@@ -231,7 +233,7 @@ func override(s *cluster.Snapshot, q Request, limits Ceilings, reserved func(lea
 		reason = "its partition has no owner; this is the least loaded node"
 	}
 	m := leastLoaded(free, ranking(s, q.Partition))
-	return Choice{m, q.owns(s, m), reason}, true
+	return Choice{m, q.owns(s, m), crowded, reason}, true
 }
 
 // relieve picks the least loaded node with headroom for a room of an overloaded node, among the nodes of the
@@ -254,7 +256,7 @@ func relieve(s *cluster.Snapshot, q Request, limits Ceilings, reserved func(leas
 		return Choice{}, fmt.Errorf("%w to relieve a node of %q, which costs %d units", ErrNoCapacity, q.Room, q.Cost)
 	}
 	m := leastLoaded(free, ranking(s, q.Partition))
-	return Choice{m, q.owns(s, m), "the least loaded node with headroom"}, nil
+	return Choice{Member: m, Owns: q.owns(s, m), Reason: "the least loaded node with headroom"}, nil
 }
 
 // leastLoaded returns the candidate with the smallest load relative to its capacity. If loads are equal, it

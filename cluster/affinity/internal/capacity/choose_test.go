@@ -170,7 +170,7 @@ func TestChooseBeforeTheTable(t *testing.T) {
 	none := func(lease.NodeID) int64 { return 0 }
 	q := Request{Room: "r", Partition: 3, Cost: 2}
 	got, err := choose(s, q, Ceilings{Soft: 80}, none)
-	if want := (Choice{m, false, "its partition has no owner; this is the least loaded node"}); err != nil || got != want {
+	if want := (Choice{Member: m, Reason: "its partition has no owner; this is the least loaded node"}); err != nil || got != want {
 		t.Errorf("%+v, %v; want %+v", got, err, want)
 	}
 	for _, c := range explain(s, q, "a", Ceilings{Soft: 80}, none) {

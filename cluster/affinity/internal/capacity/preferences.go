@@ -131,13 +131,13 @@ func byPreference(s *cluster.Snapshot, q Request, limits Ceilings, reserved func
 	}
 	switch {
 	case len(full) > 0:
-		return q.Preferences.choice(s, q, leastLoaded(full, rank), 0,
-			"every node that may have it is above its ceiling; this is the least loaded"), nil
+		best, why := leastLoaded(full, rank), "every node that may have it is above its ceiling; this is the least loaded"
+		return Choice{best, q.owns(s, best), true, why}, nil
 	case limits.Hard > 0:
 		return Choice{}, fmt.Errorf("%w for %v of %q, which cost %d units, among the nodes that meet %s",
 			ErrNoCapacity, q.Need, q.Room, q.Cost, q.Preferences.text())
 	}
-	return q.Preferences.choice(s, q, best, 0, "the best node for its partition; none reports capacity and load"), nil
+	return Choice{best, q.owns(s, best), true, "the best node for its partition; none reports capacity and load"}, nil
 }
 
 // sorted returns the members that can have the room, grouped by preference. full contains the members that
@@ -168,7 +168,7 @@ func (l *Preferences) choice(s *cluster.Snapshot, q Request, m *cluster.Member, 
 	if name := l.name(preference); name != "" {
 		why += " at " + name
 	}
-	return Choice{m, q.owns(s, m), why}
+	return Choice{Member: m, Owns: q.owns(s, m), Reason: why}
 }
 
 // text returns the requirements as readable text.

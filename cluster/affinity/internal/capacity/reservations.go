@@ -76,12 +76,28 @@ func (r *Reservations) Headroom(s *cluster.Snapshot, q Request) int64 {
 	defer r.mu.Unlock()
 	greatest := int64(0)
 	for _, m := range s.Members {
-		c := Candidate{Member: m, Reserved: r.sum(m.ID), Ceiling: r.Limits.SoftOf(m)}
-		if q.takes(m) && q.Relief(m) && c.HasRoom(0) {
-			greatest = max(greatest, c.Ceiling-c.used())
+		if q.takes(m) && q.Relief(m) {
+			greatest = max(greatest, r.headroom(m))
 		}
 	}
 	return greatest
+}
+
+// HeadroomOf returns the units that new rooms can add to a member before it reaches its soft ceiling.
+// HeadroomOf returns 0 for a member that has no capacity set or reports no load.
+func (r *Reservations) HeadroomOf(m *cluster.Member) int64 {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.headroom(m)
+}
+
+// headroom is HeadroomOf for a caller that holds mu.
+func (r *Reservations) headroom(m *cluster.Member) int64 {
+	c := Candidate{Member: m, Reserved: r.sum(m.ID), Ceiling: r.Limits.SoftOf(m)}
+	if !c.HasRoom(0) {
+		return 0
+	}
+	return c.Ceiling - c.used()
 }
 
 // Explain returns a Candidate for each member. If node is empty, because the room has no node yet, Explain
