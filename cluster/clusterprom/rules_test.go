@@ -117,7 +117,7 @@ func TestRunbooks(t *testing.T) {
 			t.Errorf("docs/runbooks.md has no section %s", r.Alert)
 		}
 		delete(sections, r.Alert)
-		if want := "docs/runbooks.md#" + strings.ToLower(r.Alert); r.Annotations["runbook_url"] != want {
+		if want := "https://github.com/roost-cluster/roost/blob/main/docs/runbooks.md#" + strings.ToLower(r.Alert); r.Annotations["runbook_url"] != want {
 			t.Errorf("%s links to %q, want %q", r.Alert, r.Annotations["runbook_url"], want)
 		}
 		if r.Annotations["summary"] == "" || r.Annotations["action"] == "" {
