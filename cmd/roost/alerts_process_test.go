@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -30,7 +31,7 @@ func TestAlertOfALostMember(t *testing.T) {
 	b := agent(t, "b", "--join", a.Gossip)
 	c := agent(t, "c", "--join", a.Gossip)
 	agree(t, a, b, c)
-	alerts := prometheus(t, a.Base, b.Base, c.Base)
+	alerts := prometheus(t, shipped(t, a.Base, b.Base, c.Base))
 	eventually(t, func() error {
 		if up := query(t, alerts, "count(roost_node_info)"); up != "3" {
 			return fmt.Errorf("%q agents are scraped", up)
@@ -61,10 +62,9 @@ func TestAlertOfALostMember(t *testing.T) {
 	}
 }
 
-// prometheus starts a server with the files of deploy/ that scrapes agents, and returns the URL of its API.
-func prometheus(t *testing.T, agents ...string) string {
+// shipped returns the configuration of deploy/ with agents as targets.
+func shipped(t *testing.T, agents ...string) string {
 	t.Helper()
-	dir := t.TempDir()
 	const compose, placeholder = "../../deploy/compose/prometheus.yml", "[a:8401, b:8401, c:8401]"
 	config, err := os.ReadFile(compose)
 	if err != nil {
@@ -73,8 +73,14 @@ func prometheus(t *testing.T, agents ...string) string {
 	if !strings.Contains(string(config), placeholder) {
 		t.Fatalf("%s has no targets %s", compose, placeholder)
 	}
-	config = []byte(strings.Replace(string(config), placeholder, "["+strings.Join(agents, ", ")+"]", 1))
-	if err := os.WriteFile(filepath.Join(dir, "prometheus.yml"), config, 0o600); err != nil {
+	return strings.Replace(string(config), placeholder, "["+strings.Join(agents, ", ")+"]", 1)
+}
+
+// prometheus starts a server with a configuration and the rules of deploy/, and returns the URL of its API.
+func prometheus(t *testing.T, config string) string {
+	t.Helper()
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "prometheus.yml"), []byte(config), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	for _, name := range []string{"recording.yml", "alerts.yml"} {
@@ -128,26 +134,36 @@ func firing(t *testing.T, api string) (all []string) {
 // query returns the value of an expression with one sample, or "".
 func query(t *testing.T, api, expr string) string {
 	t.Helper()
+	all := vector(t, api, expr)
+	if len(all) != 1 {
+		return ""
+	}
+	return all[0]
+}
+
+// vector returns the values of an expression.
+func vector(t *testing.T, api, expr string) (all []string) {
+	t.Helper()
 	var answer struct {
 		Result []struct{ Value [2]any }
 	}
-	get(t, api+"/query?query="+expr, &answer)
-	if len(answer.Result) != 1 {
-		return ""
+	get(t, api+"/query?query="+url.QueryEscape(expr), &answer)
+	for _, r := range answer.Result {
+		all = append(all, fmt.Sprint(r.Value[1]))
 	}
-	return fmt.Sprint(answer.Result[0].Value[1])
+	return all
 }
 
 // get reads the data of an answer of Prometheus.
-func get(t *testing.T, url string, data any) {
+func get(t *testing.T, from string, data any) {
 	t.Helper()
-	resp, err := http.Get(url)
+	resp, err := http.Get(from)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer resp.Body.Close()
 	answer := struct{ Data any }{data}
 	if err := json.NewDecoder(resp.Body).Decode(&answer); err != nil || resp.StatusCode != http.StatusOK {
-		t.Fatalf("%s: %s, %v", url, resp.Status, err)
+		t.Fatalf("%s: %s, %v", from, resp.Status, err)
 	}
 }
