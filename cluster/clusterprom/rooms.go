@@ -1,6 +1,7 @@
 package clusterprom
 
 import (
+	"slices"
 	"time"
 
 	"github.com/roost-cluster/roost/cluster/affinity"
@@ -15,6 +16,10 @@ func (v *view) evacuation() affinity.Evacuation {
 }
 
 func roomFamilies() []family {
+	return slices.Concat(joinFamilies(), hostingFamilies(), storeFamilies())
+}
+
+func joinFamilies() []family {
 	return []family{
 		counters("rooms_resolved_total", "Resolved rooms, by the source of the assignment.", "source", func(v *view) map[string]uint64 {
 			r := &v.rooms
@@ -37,6 +42,11 @@ func roomFamilies() []family {
 			"result", func(v *view) map[string]uint64 {
 				return map[string]uint64{"placed": v.rooms.Crowded, "refused": v.rooms.NoCapacity}
 			}),
+	}
+}
+
+func hostingFamilies() []family {
+	return []family{
 		gauge("rooms_hosted", "Rooms that this node hosts.", func(v *view) float64 { return float64(v.rooms.Hosted) }),
 		gauge("rooms_known", "Rooms in the pin cache of this node.", func(v *view) float64 { return float64(v.rooms.Known) }),
 		counter("rooms_failed_over_total", "Rooms of dead nodes that this node moved to live nodes.",
@@ -78,6 +88,11 @@ func roomFamilies() []family {
 			func(v *view) float64 { return float64(v.rooms.Excess) }),
 		counter("rooms_relays_total", "Requests for additional nodes for a room that is too large for one node.",
 			func(v *view) uint64 { return v.rooms.Relays }),
+	}
+}
+
+func storeFamilies() []family {
+	return []family{
 		gauge("store_up", "1 if the store of pins has responded recently and its circuit breaker lets calls pass, 0 otherwise.", func(v *view) float64 {
 			if v.rooms.StoreDoubt {
 				return 0
