@@ -104,7 +104,7 @@ func TestPortTaken(t *testing.T) {
 	token := secretFile(t, strings.Repeat("t", 32))
 	launch(t, "h", "--http", "192.0.2.1:8401", "--http-token-file", token).Exits(exitFailed,
 		"--http 192.0.2.1:8401: cannot listen (this machine has no such address)")
-	launch(t, "d", "--http", "0.0.0.0:0").Exits(exitUsage, `--http "0.0.0.0:0": others reach this address`)
+	launch(t, "d", "--http", "0.0.0.0:0").Exits(exitUsage, `--http "0.0.0.0:0": other machines can reach this address`)
 	off := agent(t, "e", "--http", "off", "--log-level", "error")
 	if off.Base != settings.Off {
 		t.Errorf("without HTTP, it logs that it serves HTTP at %s", off.Base)

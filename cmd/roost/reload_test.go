@@ -332,7 +332,7 @@ func TestRedisPassword(t *testing.T) {
 		t.Errorf("%s keys in the other Redis", n)
 	}
 	code, out, _ := roost(t, "doctor", "--addr", a.Base, "--over", "100ms")
-	if code == exitOK || !strings.Contains(out, "not in force before a restart: redis-file") {
+	if code == exitOK || !strings.Contains(out, "not in effect until a restart: redis-file") {
 		t.Errorf("doctor: %d %s", code, out)
 	}
 	for _, password := range []string{"roost:one", "roost:two", "roost:three"} {

@@ -178,7 +178,7 @@ func TestRooms(t *testing.T) {
 		"room resolve "+room+" -> "+room+" lives on a (partition ",
 		"room show "+homes["b"]+" -> lives on b (partition ",
 		"room relays "+homes["b"]+" -> relays of "+homes["b"]+", best first: a\n",
-		"rooms --node b --limit 1 -> there are more than these 1",
+		"rooms --node b --limit 1 -> there are more rooms than these 1",
 		"room resolve move -> move lives on ",
 		"room show move -> move lives on ",
 	)

@@ -90,7 +90,7 @@ func TestScopeFlag(t *testing.T) {
 		t.Errorf("watch: %d %q", code, problem)
 	}
 	code, _, problem = roost(t, "proxy", "--key-from", "path:1", "--rooms", "--scope", "sfu")
-	if code != exitUsage || !strings.Contains(problem, "use one of them") {
+	if code != exitUsage || !strings.Contains(problem, "use only one of these flags") {
 		t.Errorf("rooms and a scope: %d %q", code, problem)
 	}
 	code, _, problem = roost(t, "agent", "--id", "d", "--scope", "sfu=role:sfu", "--strategy", "least-partitions")
