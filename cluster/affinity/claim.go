@@ -121,7 +121,7 @@ func (t *settling) settle(ctx context.Context) (found, error) {
 // read reads a room's pin. A read is cheaper than a claim, so settle uses it if the known pin names a live
 // node.
 func (t *settling) read(ctx context.Context) (found, error) {
-	res := t.swap(ctx, t.s, pinstore.Op{Partition: t.Partition, Room: t.Room}, "")
+	res := t.swap(ctx, t.s, pinstore.Op{Partition: t.Partition, Room: t.Room})
 	switch {
 	case res.Err != nil:
 		t.choosing()
@@ -226,23 +226,36 @@ func (t *settling) claim(ctx context.Context, home capacity.Choice) pinstore.Res
 		if t.void.Incarnation == op.Set.Incarnation {
 			op.Set.Epoch = max(op.Set.Epoch, t.void.Epoch+1) // a new hosting
 		} else if t.void != (pinstore.Pin{}) {
-			op.Set = capacity.Replacing(op.Set)
+			op.Set = capacity.Replacing(op.Set, t.whyVoid())
 		}
 	}
 	isNew := home.Member != nil && t.Stay == (pinstore.Pin{})
 	if isNew {
 		t.limit(&op, home.Member)
 	}
-	res := t.swap(ctx, t.s, op, "")
+	res := t.swap(ctx, t.s, op)
 	if res.Done && isNew && op.If == (pinstore.Pin{}) && t.cache.Generation() != t.generation {
 		// The store reported a loss of data before it answered, so the loss may have happened before the
 		// claim. The room's host may not have restored its pin yet, so withdraw the claim.
 		if res.Pin.Incarnation != t.self() || t.hosts.void(t.Room, res.Pin) {
-			t.swap(ctx, t.s, pinstore.Op{Partition: t.Partition, Room: t.Room, If: res.Pin}, "")
+			t.swap(ctx, t.s, pinstore.Op{Partition: t.Partition, Room: t.Room, If: res.Pin})
 		}
 		return pinstore.Result{Err: errReclaiming}
 	}
 	return res
+}
+
+// whyVoid returns why the room moves away from the node of t.void.
+func (t *settling) whyVoid() string {
+	switch {
+	case t.void.Released():
+		return wasReleased
+	case liveness.Live(t.s, t.void.Incarnation) == nil:
+		return liveness.Ended(t.s, t.void.Incarnation)
+	case t.void.Incarnation == incarnationOf(t.s.Self) && drained(t.s.Self):
+		return drains
+	}
+	return olderPin
 }
 
 // limit makes the store reject the claim if the rooms that all instances have placed on a member would exceed

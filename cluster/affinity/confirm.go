@@ -62,7 +62,7 @@ func (k *keeper) reread(ctx context.Context, rooms []string) {
 	var moved []Moved
 	// After an error the entry stays stale, so the next Resolve asks again.
 	for i, res := range k.store.SwapAll(ctx, ops, func() { k.pulse(ctx) }) {
-		if m, ok := k.learn(s, ops[i], asked[i], res, ""); ok {
+		if m, ok := k.learn(ops[i], asked[i], res); ok {
 			moved = append(moved, m)
 		}
 	}
@@ -328,9 +328,9 @@ func (k *keeper) replaceVoid(ctx context.Context) {
 // the room without the store's confirmation.
 func (k *keeper) yield(h *Hosting, pin pinstore.Pin, conflict bool) {
 	s := k.agent.Snapshot()
-	why := movedByOther
+	why := k.whyMoved(h.self, pin)
 	if conflict {
-		why = "the room was hosted on two nodes"
+		why = hostedTwice
 		k.counts.conflicts.Add(1)
 		k.cfg.Log.Warn("conflict: room was hosted on two nodes", "room", h.room, "to", pin.Node, "epoch", pin.Epoch)
 	}

@@ -171,8 +171,10 @@ func (r *Resolver) open(a settled, n capacity.Need) (*Hosting, error) {
 	if !r.agent.Live() || r.agent.Snapshot().Stats.Fences != a.fences {
 		return nil, ErrFenced // the room may have moved since the answer
 	}
-	if e := r.cache.Get(a.Room); e != nil && e.Pin.Epoch == a.Epoch && capacity.Replaced(e.Pin) {
-		h.arrived = now
+	if e := r.cache.Get(a.Room); e != nil && e.Pin.Epoch == a.Epoch {
+		if _, moved := capacity.Replaced(e.Pin); moved {
+			h.arrived = now
+		}
 	}
 	opened, err := r.hosts.open(h, a.fences, a.ends)
 	switch {
@@ -287,7 +289,7 @@ func (r *Resolver) unpin(ctx context.Context, op pinstore.Op) error {
 	s := r.agent.Snapshot()
 	if op.If.Epoch == 0 { // the store has not confirmed that there is a pin
 		at := op.If.Incarnation
-		res := r.swap(ctx, s, pinstore.Op{Partition: op.Partition, Room: op.Room}, "")
+		res := r.swap(ctx, s, pinstore.Op{Partition: op.Partition, Room: op.Room})
 		if res.Err != nil || res.Pin == (pinstore.Pin{}) {
 			return res.Err
 		}
@@ -298,7 +300,7 @@ func (r *Resolver) unpin(ctx context.Context, op pinstore.Op) error {
 	if !r.hosts.void(op.Room, op.If) {
 		return nil
 	}
-	res := r.swap(ctx, s, op, "")
+	res := r.swap(ctx, s, op)
 	if res.Err == nil && res.Pin != (pinstore.Pin{}) && r.hosts.get(op.Room) == nil {
 		return fmt.Errorf("%w: %q", ErrChanged, op.Room)
 	}

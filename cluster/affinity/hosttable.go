@@ -377,7 +377,8 @@ func (t *hostTable) take(h *Hosting, a answer, generation uint64) (is taken) {
 	}
 	h.otherEpoch = 0
 	is.outdated = h.pin.Epoch == 0 && a.older
-	is.anew = is.wasSure && a.res.Pin.Epoch > h.pin.Epoch && !a.took(h) && capacity.Replaced(a.res.Pin)
+	_, replaces := capacity.Replaced(a.res.Pin)
+	is.anew = is.wasSure && a.res.Pin.Epoch > h.pin.Epoch && !a.took(h) && replaces
 	if !is.outdated && !is.anew {
 		h.confirmed(a)
 	}

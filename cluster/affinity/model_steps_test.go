@@ -230,7 +230,7 @@ func (w *modelWorld) swap(a *modelAct) pinstore.Result {
 	case w.fault == hidesHeirs:
 		op.Set.Needs = ""
 	case w.fault == allAreHeirs && op.Set.Number != 0:
-		op.Set = capacity.Replacing(op.Set)
+		op.Set = capacity.Replacing(op.Set, movedByOther)
 	}
 	res := w.store.do(op)
 	w.redis.swap(a.by.self, op, res)

@@ -47,12 +47,13 @@ func TestNeed(t *testing.T) {
 		}
 		n, m := needOf(d), needOf(other)
 		p := n.Pin(pinstore.Pin{Epoch: 3})
-		heir := capacity.Replacing(p)
+		heir := capacity.Replacing(p, "50 % full & old")
 		if got := capacity.NeedIn(p); got != n || capacity.NeedIn(heir) != n {
 			t.Fatalf("%+v is pinned as %d %q, which is %+v", n, p.Size, p.Needs, got)
 		}
-		if capacity.Replaced(p) || !capacity.Replaced(heir) {
-			t.Fatalf("%q says that it replaces a pin, or %q does not", p.Needs, heir.Needs)
+		_, first := capacity.Replaced(p)
+		if why, ok := capacity.Replaced(heir); first || !ok || why != "50 % full & old" {
+			t.Fatalf("%q says that it replaces a pin, or %q does not say why", p.Needs, heir.Needs)
 		}
 		if want := max(1, d.Streams()); r.cost(n) != want {
 			t.Errorf("%v costs %d, want %d", d, r.cost(n), want)
@@ -148,7 +149,7 @@ func TestDemandProblems(t *testing.T) {
 	for label := range longest.Require {
 		longest.Require[label] = strings.Repeat("\xff", 126)
 	}
-	pin := capacity.Replacing(needOf(longest).Pin(pinstore.Pin{}))
+	pin := capacity.Replacing(needOf(longest).Pin(pinstore.Pin{}), hostedTwice)
 	if err := longest.Validate(); err != nil || len(pin.Needs) > 8<<10 {
 		t.Errorf("%v; %d bytes", err, len(pin.Needs))
 	}

@@ -116,7 +116,7 @@ func TestRequire(t *testing.T) {
 		found := pins(t, f.store)
 		for room, pin := range found {
 			if pin.Node != "eu-1-2" || pin.Size != 4 ||
-				strings.TrimSuffix(pin.Needs, "&replaced=1") != "publishers=1&prefer=region%3Aeu&require=recorder%3Dyes" {
+				strings.TrimSuffix(pin.Needs, "&replaced=its+node+died") != "publishers=1&prefer=region%3Aeu&require=recorder%3Dyes" {
 				t.Errorf("%s, of %s before, is pinned to %v with %q", room, home[room], pin, pin.Needs)
 			}
 		}
@@ -181,7 +181,7 @@ func TestWebinarIsNoMesh(t *testing.T) {
 		f.crash(string(a.Node))
 		time.Sleep(soon)
 		pin := pins(t, f.store)["webinar"]
-		if pin.Node == a.Node || pin.Size != 400 || pin.Needs != "publishers=2&replaced=1" {
+		if pin.Node == a.Node || pin.Size != 400 || pin.Needs != "publishers=2&replaced=its+node+died" {
 			t.Errorf("failed over as %v with %q", pin, pin.Needs)
 		}
 	})

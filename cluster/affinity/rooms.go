@@ -50,7 +50,7 @@ func (r *Resolver) Lookup(ctx context.Context, room string) (Assignment, error) 
 func (r *Resolver) read(ctx context.Context, s *cluster.Snapshot, room string) (pinstore.Pin, error) {
 	ctx, cancel := r.store.Bounded(ctx)
 	defer cancel()
-	res := r.swap(ctx, s, pinstore.Op{Partition: placement.Of(room, s.Table.Partitions()), Room: room}, "")
+	res := r.swap(ctx, s, pinstore.Op{Partition: placement.Of(room, s.Table.Partitions()), Room: room})
 	if res.Pin.Released() {
 		res.Pin = pinstore.Pin{}
 	}
@@ -269,7 +269,11 @@ func (r *Resolver) moveFrom(
 	if err != nil {
 		return Assignment{}, err
 	}
-	moved, stands, err := r.move(ctx, s, q.Request, pin, to.Member, reserved, byRequest)
+	why := byRequest
+	if m := liveness.Live(s, from); m != nil && drained(m) {
+		why = drains
+	}
+	moved, stands, err := r.move(ctx, s, q.Request, pin, to.Member, reserved, why)
 	if stands.Number != 0 && stands.Incarnation != from {
 		return elsewhere(stands) // another caller was faster
 	}
@@ -291,12 +295,13 @@ func (r *Resolver) move(
 	bounded, cancel := r.store.Bounded(ctx)
 	defer cancel()
 	op := pinstore.Op{
-		Partition: q.Partition, Room: q.Room, If: pin, Set: capacity.Replacing(q.Need.Pin(pinstore.Pin{Incarnation: incarnationOf(to)})), TTL: r.cfg.PinTTL,
+		Partition: q.Partition, Room: q.Room, If: pin, TTL: r.cfg.PinTTL,
+		Set: capacity.Replacing(q.Need.Pin(pinstore.Pin{Incarnation: incarnationOf(to)}), why),
 	}
 	if q.Relief != nil {
 		r.bound(&op, to, r.reserved.Limits.SoftOf(to), q.Cost)
 	}
-	res := r.swap(bounded, s, op, why)
+	res := r.swap(bounded, s, op)
 	if res.Err != nil {
 		r.reserved.Failed(reserved, res.Err)
 		time.AfterFunc(storeclient.BulkTime, func() { r.changed(q.Room) }) // the op may take effect later, and the store does not notify this node
@@ -336,7 +341,7 @@ func (r *Resolver) Release(ctx context.Context, room string) error {
 	op.Set, op.TTL = pinstore.Pin{Incarnation: lease.Incarnation{Node: pin.Node}}, stands
 	ctx, cancel := r.store.Bounded(ctx)
 	defer cancel()
-	res := r.swap(ctx, s, op, "")
+	res := r.swap(ctx, s, op)
 	r.recheck(room, res.Err != nil) // this node may host the room by now
 	if res.Err == nil && !res.Done {
 		return fmt.Errorf("%w: %q", ErrChanged, room)

@@ -278,7 +278,7 @@ func (w *sweep) failOverChunk(ctx context.Context, s *cluster.Snapshot, orphans 
 		}
 		ops = append(ops, pinstore.Op{
 			Partition: e.Partition, Room: e.Room, If: e.Pin,
-			Set: capacity.Replacing(needs[i].Pin(pinstore.Pin{Incarnation: home.Incarnation(), Epoch: w.cache.Least(e.Room)})), TTL: w.cfg.PinTTL,
+			Set: capacity.Replacing(needs[i].Pin(pinstore.Pin{Incarnation: home.Incarnation(), Epoch: w.cache.Least(e.Room)}), liveness.Ended(s, e.Pin.Incarnation)), TTL: w.cfg.PinTTL,
 		})
 		reserved = append(reserved, res)
 	}
@@ -297,7 +297,8 @@ func (w *sweep) failOverChunk(ctx context.Context, s *cluster.Snapshot, orphans 
 			w.counts.failedOver.Add(1)
 			if w.cache.Update(op.Room, res.Pin) {
 				moved = append(moved, Moved{
-					Room: op.Room, Partition: op.Partition, From: op.If.Incarnation, To: res.Pin.Incarnation, Reason: nodeGone, Epoch: res.Pin.Epoch,
+					Room: op.Room, Partition: op.Partition, From: op.If.Incarnation, To: res.Pin.Incarnation,
+					Reason: liveness.Ended(s, op.If.Incarnation), Epoch: res.Pin.Epoch,
 				})
 				w.cfg.Log.Debug("room failed over", "room", op.Room, "from", op.If.Node, "to", res.Pin.Node, "epoch", res.Pin.Epoch)
 			}

@@ -203,7 +203,7 @@ func (e *eye) pins(rooms []string) (map[string]pinstore.Pin, error) {
 				return nil, r.Err
 			}
 			if r.Pin != (pinstore.Pin{}) {
-				r.Pin.Needs = strings.TrimSuffix(r.Pin.Needs, "replaced=1")
+				r.Pin.Needs, _, _ = strings.Cut(r.Pin.Needs, "replaced=")
 				found[some[i]] = r.Pin
 			}
 		}

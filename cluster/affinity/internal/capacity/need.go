@@ -32,21 +32,22 @@ const (
 	replaced   = "replaced" // not part of the need: see Replacing
 )
 
-// Replacing marks a pin as a replacement for another node's pin or for the mark of a released room. Without
-// this, a node that finds a new pin with its own name could not tell whether the room was on another node or
-// the store has lost the previous pin.
-func Replacing(p pinstore.Pin) pinstore.Pin {
+// Replacing marks a pin as a replacement for another node's pin or for the mark of a released room, and
+// records the reason for other nodes. Without this, a node that finds a new pin with its own name could not
+// tell whether the room was on another node or the store has lost the previous pin.
+func Replacing(p pinstore.Pin, why string) pinstore.Pin {
 	if p.Needs != "" {
 		p.Needs += "&"
 	}
-	p.Needs += replaced + "=1"
+	p.Needs += replaced + "=" + url.QueryEscape(why)
 	return p
 }
 
-// Replaced reports whether a pin was marked by Replacing and its host has not refreshed it since.
-func Replaced(p pinstore.Pin) bool {
+// Replaced reports whether a pin was marked by Replacing and its host has not refreshed it since, and returns
+// the reason.
+func Replaced(p pinstore.Pin) (why string, ok bool) {
 	all, _ := url.ParseQuery(p.Needs)
-	return all.Has(replaced)
+	return all.Get(replaced), all.Has(replaced)
 }
 
 // EncodeRules encodes the preferences and requirements of a room as in Pin.Needs.

@@ -289,6 +289,17 @@ func Live(s *cluster.Snapshot, at lease.Incarnation) *cluster.Member {
 	return m
 }
 
+// Ended returns why an incarnation that is not live has ended, for people.
+func Ended(s *cluster.Snapshot, at lease.Incarnation) string {
+	switch {
+	case slices.Contains(s.Left, at):
+		return "its node left"
+	case replaced(s, at) && !slices.Contains(s.Crashed, at):
+		return "its node restarted"
+	}
+	return "its node died"
+}
+
 // proven reports whether an incarnation is certainly dead, because other nodes have confirmed its failure or
 // because it has left.
 func proven(s *cluster.Snapshot, at lease.Incarnation) bool {
