@@ -15,7 +15,7 @@ const (
 	maxAtOnce   = 20 // events with the same kind and reason in one change
 )
 
-// EventKind is the kind of an Event.
+// EventKind is the kind of an Event. Package affinity has further kinds, for the store and for rooms.
 type EventKind string
 
 // These are the kinds of events. Each comment lists the fields that an event of this kind sets, besides At,
@@ -58,6 +58,10 @@ type Event struct {
 
 	Moved, Gained, Lost int // numbers of partitions
 	Weight, OldWeight   uint32
+
+	// Only the kinds of package affinity set these fields.
+	Rooms  int           // number of rooms
+	Lasted time.Duration // time from At to the last room, or how long an outage lasted
 }
 
 // Sample is the state of the cluster at one time.

@@ -91,6 +91,9 @@ func (k *keeper) confirm(ctx context.Context, hosted []*Hosting, write bool) {
 			restored++
 		}
 	}
+	if len(missing)+restored > 0 {
+		k.history.rooms(EventDataLost, "", "", 0)
+	}
 	for _, res := range k.confirmBy(ctx, missing, k.claimOf) {
 		if res.Done {
 			restored++
@@ -100,6 +103,7 @@ func (k *keeper) confirm(ctx context.Context, hosted []*Hosting, write bool) {
 	if restored > 0 {
 		k.liveness.Restored(time.Now())
 		k.counts.repinned.Add(uint64(restored))
+		k.history.rooms(EventPinsRestored, "", "", restored)
 		k.cfg.Log.Info("pins restored after the store lost them", "rooms", restored, "pin_ttl", k.cfg.PinTTL)
 	}
 }
@@ -156,6 +160,7 @@ func (k *keeper) compare(ctx context.Context, h *Hosting, a answer) {
 		_ = k.unpin(context.Background(), pinstore.Op{Partition: h.partition, Room: h.room, If: pin})
 	case is.over:
 	case is.outdated:
+		k.history.rooms(EventDataLost, "", "", 0)
 		k.void = append(k.void, voidPin{h, pin})
 	case is.anew, pin.Released():
 		k.end(h, ErrReleased)
@@ -320,6 +325,7 @@ func (k *keeper) replaceVoid(ctx context.Context) {
 	k.void = nil
 	if replaced > 0 {
 		k.counts.repinned.Add(uint64(replaced))
+		k.history.rooms(EventPinsRestored, "", "", replaced)
 		k.cfg.Log.Info("void pins replaced by the host", "rooms", replaced, "pin_ttl", k.cfg.PinTTL)
 	}
 }
@@ -332,6 +338,7 @@ func (k *keeper) yield(h *Hosting, pin pinstore.Pin, conflict bool) {
 	if conflict {
 		why = hostedTwice
 		k.counts.conflicts.Add(1)
+		k.history.rooms(EventConflict, pin.Node, "", 1)
 		k.cfg.Log.Warn("conflict: room was hosted on two nodes", "room", h.room, "to", pin.Node, "epoch", pin.Epoch)
 	}
 	news := k.cache.Update(h.room, pin)

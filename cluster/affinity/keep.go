@@ -30,6 +30,8 @@ type keeper struct {
 	others    others                         // which nodes have restored their pins after the store's latest data loss
 	due       time.Time                      // when the next heartbeat is due
 	sent      time.Time                      // when the latest heartbeat was sent
+	failing   time.Time                      // when the first of the failed heartbeats since the last answer was sent; zero: none failed
+	away      bool                           // the history says that the store is away
 	standIn   time.Time                      // when to sweep the partitions in which this node is second
 	sweepAll  time.Time                      // when to sweep all owned partitions again
 	search    time.Time                      // until when known rooms of dead nodes are searched for
@@ -222,13 +224,29 @@ func (k *keeper) sendHeartbeat(ctx context.Context, ask []lease.Incarnation) (al
 	k.sent = time.Now()
 	alive, back, err := k.store.Heartbeat(ctx, k.living(), k.liveness.TTL, ask)
 	if err != nil {
+		k.noteAway()
 		return nil, err
 	}
+	if back {
+		k.history.add(cluster.Event{Kind: EventStoreBack, Lasted: time.Since(k.failing)})
+	}
+	k.failing, k.away = time.Time{}, false
 	if back {
 		k.storeAway(false) // if it may have lost data, the store calls changed
 	}
 	k.liveness.HeartbeatArrived(time.Now())
 	return alive, nil
+}
+
+// noteAway adds an event once an outage of the store is certain.
+func (k *keeper) noteAway() {
+	if k.failing.IsZero() {
+		k.failing = k.sent
+	}
+	if !k.away && k.store.Away() {
+		k.away = true
+		k.history.add(cluster.Event{Kind: EventStoreAway, Why: k.store.Stats().Problem})
+	}
 }
 
 // pulse sends a heartbeat between two calls for pins if the latest heartbeat is old. A call for pins can take

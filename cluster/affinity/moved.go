@@ -83,6 +83,7 @@ func (r *Resolver) announce(moved []Moved) {
 	for i := range moved {
 		moved[i].Addr = r.met.member(s, moved[i].To).APIAddr
 	}
+	r.history.moved(moved)
 	r.feeds.moves.publish(moved)
 }
 

@@ -51,8 +51,9 @@ type Resolver struct {
 		moves     moves
 		pressures pressures
 	}
-	work   work
-	counts counters
+	work    work
+	counts  counters
+	history history
 }
 
 // agent contains the methods of *cluster.Agent that placement decisions use.

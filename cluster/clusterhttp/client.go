@@ -85,7 +85,7 @@ func (c *Client) Stats(ctx context.Context) (Stats, error) {
 	return ask[Stats](ctx, c, http.MethodGet, "/v1/stats", nil)
 }
 
-// History returns what the agent has seen since its start: its last 200 events, and samples of the last half
+// History returns what the agent has seen since its start: its last events, and samples of the last half
 // hour.
 func (c *Client) History(ctx context.Context) (History, error) {
 	return ask[History](ctx, c, http.MethodGet, "/v1/history", nil)

@@ -119,7 +119,7 @@ func calls() []call {
 		{"GET", "/v1/stats", "Returns the counters and settings of this agent.", nil, nil, 200, Stats{}, []int{503}},
 		{
 			"GET", "/v1/history",
-			"Returns the last 200 events that this node has seen since its start, and a sample for every 10 s of the last half hour.", nil, nil, 200,
+			"Returns what this node has seen since its start: the last 200 events of members and partitions, the last 200 of rooms and the store, and a sample for every 10 s of the last half hour.", nil, nil, 200,
 			History{},
 			[]int{503},
 		},

@@ -247,8 +247,13 @@ func (a *api) history(http.ResponseWriter, *http.Request) (any, *Problem) {
 
 func (a *api) pastOf() History {
 	past := a.agent.History()
-	h := History{Self: a.self, Now: millis(time.Now()), Events: make([]Event, len(past.Events)), Samples: make([]Sample, len(past.Samples))}
-	for i, e := range past.Events {
+	all := past.Events
+	if a.rooms != nil {
+		all = append(a.rooms.History(), all...)
+		slices.SortStableFunc(all, func(x, y cluster.Event) int { return x.At.Compare(y.At) })
+	}
+	h := History{Self: a.self, Now: millis(time.Now()), Events: make([]Event, len(all)), Samples: make([]Sample, len(past.Samples))}
+	for i, e := range all {
 		h.Events[i] = Event(e)
 		h.Events[i].At = millis(e.At)
 	}

@@ -468,3 +468,40 @@ func TestNeverMet(t *testing.T) {
 		}
 	})
 }
+
+// The history has the events of rooms and of members together, in the order of time.
+func TestHistoryOfRooms(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := open(t, pinstore.NewMemory(), Options{})
+		time.Sleep(time.Second)
+		const room = "retro"
+		at, err := c.rooms["a"].Resolve(t.Context(), room, affinity.Demand{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		to := lease.NodeID("a")
+		if at.Node == to {
+			to = "b"
+		}
+		if _, err := c.rooms["a"].Move(t.Context(), room, to); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Minute)
+		c.Crash("c")
+		time.Sleep(time.Minute)
+		got, err := c.clients["a"].History(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		var kinds []string
+		for _, e := range got.Events {
+			kinds = append(kinds, string(e.Kind))
+			if e.Kind == affinity.EventRoomsMoved && (e.Member != at.Node || e.Rooms != 1 || e.Reason != "moved on request") {
+				t.Errorf("%+v", e)
+			}
+		}
+		if text := strings.Join(kinds, " "); text != "started ready rooms-moved lost moved" {
+			t.Error(text)
+		}
+	})
+}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/roost-cluster/roost/cluster"
+	"github.com/roost-cluster/roost/cluster/affinity"
 	"github.com/roost-cluster/roost/cluster/clusterhttp"
 	"github.com/roost-cluster/roost/cmd/roost/internal/session"
 	"github.com/roost-cluster/roost/cmd/roost/internal/term"
@@ -18,13 +19,15 @@ func (p *program) historyCommand() *cobra.Command {
 	return p.clientCommand(&cobra.Command{
 		Use:   "history [flags]",
 		Short: "List what an agent saw happen",
-		Long: `List the last 200 events that the agent saw since it was started, the latest last: members
-that joined or were lost and why, drains, cordons, weights, when its own node was fenced or
-isolated, and how many partitions each change moved. Agents on two sides of a cut network saw
-different events, so ask both. Times are in the time zone of this terminal.`,
+		Long: `List what the agent saw since it was started, the latest last. The last 200 events of members
+and partitions are members that joined or were lost and why, drains, cordons, weights, when its
+own node was fenced or isolated, and how many partitions each change moved. The last 200 events
+of rooms and the store are rooms that moved and why, when the store was away or lost data, pins
+that were restored, and conflicts. Agents on two sides of a cut network saw different events, so
+ask both. Times are in the time zone of this terminal.`,
 		Example: `  roost history
   roost history --addr 127.0.0.1:8402 | tail
-  roost history --output json | jq -c '.events[] | select(.kind == "lost")'`,
+  roost history --output json | jq -c '.events[] | select(.kind == "rooms-moved")'`,
 		Args: takes(),
 	}, func(ctx context.Context, s *session.Session, _ []string) error {
 		ctx, cancel := s.Bound(ctx)
@@ -45,6 +48,7 @@ func toned(e clusterhttp.Event) term.Toned {
 	tones := map[cluster.EventKind]term.Tone{
 		cluster.EventLost: term.Bad, cluster.EventFenced: term.Bad, cluster.EventIsolated: term.Bad,
 		cluster.EventDraining: term.Warning, cluster.EventCordoned: term.Warning,
+		affinity.EventStoreAway: term.Bad, affinity.EventDataLost: term.Bad, affinity.EventConflict: term.Warning,
 	}
 	tone := tones[e.Kind]
 	if e.Reason == string(lease.Departed) {
@@ -73,11 +77,16 @@ func detailOf(e clusterhttp.Event) string {
 		return fmt.Sprintf("with %s, owns %s", term.Plural(e.Members, "member"), term.Plural(e.Partitions, "partition"))
 	case e.Kind == cluster.EventReturned && e.Reason != "":
 		return "another incarnation; the one before: " + term.Printable(e.Reason)
+	case e.Kind == affinity.EventStoreBack:
+		return "after " + e.Lasted.Round(100*time.Millisecond).String()
 	}
 	return strings.Join(partsOf(e), ", ")
 }
 
 func partsOf(e clusterhttp.Event) (parts []string) {
+	if e.Rooms > 0 {
+		parts = append(parts, term.Plural(e.Rooms, "room"))
+	}
 	for _, text := range []string{e.Reason, e.Why} {
 		if text != "" && text != string(e.Kind) {
 			parts = append(parts, term.Printable(text))
@@ -85,6 +94,9 @@ func partsOf(e clusterhttp.Event) (parts []string) {
 	}
 	if e.Partitions > 0 && e.Kind != cluster.EventReady {
 		parts = append(parts, "owned "+term.Plural(e.Partitions, "partition"))
+	}
+	if e.Lasted >= time.Second {
+		parts = append(parts, "within "+e.Lasted.Round(time.Second).String())
 	}
 	return parts
 }

@@ -204,6 +204,13 @@ func TestHistoryTable(t *testing.T) {
 		{Kind: cluster.EventIsolated, Member: "a", Why: "minority", Partitions: 21},
 		{Kind: cluster.EventReady, Member: "b"},
 		{Kind: cluster.EventReady, Members: 21},
+		{Kind: affinity.EventStoreAway, Why: "connection refused"},
+		{Kind: affinity.EventStoreBack, Lasted: 14050 * time.Millisecond},
+		{Kind: affinity.EventDataLost},
+		{Kind: affinity.EventPinsRestored, Rooms: 1, Lasted: time.Millisecond},
+		{Kind: affinity.EventConflict, Member: "b", Rooms: 3},
+		{Kind: affinity.EventRoomsMoved, Member: "b", Reason: "its node died", Rooms: 12},
+		{Kind: affinity.EventRoomsMoved, Reason: "moved\x1b[2J", Rooms: 5000, Lasted: 90 * time.Second},
 		{Kind: cluster.EventStopped, Member: "a", Reason: "left"},
 	} {
 		e.At = at.Add(time.Duration(i) * time.Millisecond)
@@ -211,23 +218,30 @@ func TestHistoryTable(t *testing.T) {
 	}
 	f := fakeagent.New(t)
 	f.Set("GET /v1/history", clusterhttp.History{Self: "a", Now: at.Add(61 * time.Second), Events: events})
-	const want = `TIME                 AGO   EVENT      NODE         DETAIL
-Jan  2 03:04:05.000  1m1s  started    a *
-Jan  2 03:04:05.001  1m1s  ready      a *          with 3 members, owns 21 partitions
-Jan  2 03:04:05.002  1m1s  lost       b            crashed, owned 1 partition
-Jan  2 03:04:05.003  1m1s  lost       900 members  expired, owned 60 partitions
-Jan  2 03:04:05.004  1m1s  moved      -            61 partitions; this node gained 30, lost 0
-Jan  2 03:04:05.005  1m1s  returned   b
-Jan  2 03:04:05.006  1m1s  returned   b            another incarnation; the one before: replaced
-Jan  2 03:04:05.007  1m1s  draining   b            flapping
-Jan  2 03:04:05.008  1m1s  undrained  b
-Jan  2 03:04:05.009  1m1s  weight     b            0, was 100
-Jan  2 03:04:05.010  1m1s  weight     21 members
-Jan  2 03:04:05.011  1m1s  cordoned   b            "slow\x1b[2J"
-Jan  2 03:04:05.012  1m1s  isolated   a *          minority, owned 21 partitions
-Jan  2 03:04:05.013  1m1s  ready      b
-Jan  2 03:04:05.014  1m1s  ready      21 members
-Jan  2 03:04:05.015  1m1s  stopped    a *          left
+	const want = `TIME                 AGO   EVENT          NODE         DETAIL
+Jan  2 03:04:05.000  1m1s  started        a *
+Jan  2 03:04:05.001  1m1s  ready          a *          with 3 members, owns 21 partitions
+Jan  2 03:04:05.002  1m1s  lost           b            crashed, owned 1 partition
+Jan  2 03:04:05.003  1m1s  lost           900 members  expired, owned 60 partitions
+Jan  2 03:04:05.004  1m1s  moved          -            61 partitions; this node gained 30, lost 0
+Jan  2 03:04:05.005  1m1s  returned       b
+Jan  2 03:04:05.006  1m1s  returned       b            another incarnation; the one before: replaced
+Jan  2 03:04:05.007  1m1s  draining       b            flapping
+Jan  2 03:04:05.008  1m1s  undrained      b
+Jan  2 03:04:05.009  1m1s  weight         b            0, was 100
+Jan  2 03:04:05.010  1m1s  weight         21 members
+Jan  2 03:04:05.011  1m1s  cordoned       b            "slow\x1b[2J"
+Jan  2 03:04:05.012  1m1s  isolated       a *          minority, owned 21 partitions
+Jan  2 03:04:05.013  1m1s  ready          b
+Jan  2 03:04:05.014  1m1s  ready          21 members
+Jan  2 03:04:05.015  1m1s  store-away     -            connection refused
+Jan  2 03:04:05.016  1m1s  store-back     -            after 14.1s
+Jan  2 03:04:05.017  1m1s  data-lost      -
+Jan  2 03:04:05.018  1m1s  pins-restored  -            1 room
+Jan  2 03:04:05.019  1m1s  conflict       b            3 rooms
+Jan  2 03:04:05.020  1m1s  rooms-moved    b            12 rooms, its node died
+Jan  2 03:04:05.021  1m1s  rooms-moved    -            5000 rooms, "moved\x1b[2J", within 1m30s
+Jan  2 03:04:05.022  1m1s  stopped        a *          left
 `
 	code, got, problem := roostIn(t, f.Env, "history")
 	var lines []string

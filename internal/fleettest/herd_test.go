@@ -25,7 +25,7 @@ func newHerd(tb testing.TB, s setup, ids ...string) *herd {
 	tb.Helper()
 	s.Cluster, s.Capacity = clusterName(), capacity
 	s.TTL = cmp.Or(s.TTL, leaseTTL)
-	s.Budget = timeout // the store must decide, even on a busy machine
+	s.Budget = cmp.Or(s.Budget, timeout) // the store must decide, even on a busy machine
 	h := &herd{t: tb, nodes: make(map[lease.NodeID]*process)}
 	for _, id := range ids {
 		s.ID = id

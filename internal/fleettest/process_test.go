@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/roost-cluster/roost/cluster"
 	"github.com/roost-cluster/roost/cluster/affinity"
 	"github.com/roost-cluster/roost/internal/agentproc"
 	"github.com/roost-cluster/roost/internal/agentproc/agenttest"
@@ -115,6 +116,12 @@ func (r *Remote) Hosted(in Batch, out *[]Answer) error {
 	return nil
 }
 
+// History returns the history of the node's rooms.
+func (r *Remote) History(_ struct{}, out *[]cluster.Event) error {
+	*out = r.n.rooms.History()
+	return nil
+}
+
 // serveNode runs a node until its parent ends.
 func serveNode(text string) {
 	var s setup
@@ -201,6 +208,12 @@ func (p *process) status() (s Status) {
 	p.t.Helper()
 	p.call("Status", struct{}{}, &s)
 	return s
+}
+
+func (p *process) history() (out []cluster.Event) {
+	p.t.Helper()
+	p.call("History", struct{}{}, &out)
+	return out
 }
 
 // rooms calls Resolve, Host or Hosted.

@@ -118,7 +118,7 @@ type Lost struct {
 }
 
 // History is the response to /v1/history. Events and Samples are what this node has recorded since its start,
-// oldest first. See cluster.History.
+// oldest first. See cluster.History, and the History of an affinity.Resolver.
 type History struct {
 	Self    lease.NodeID `json:"self"`
 	Now     time.Time    `json:"now"` // by this node's clock, like all times in a History
@@ -127,7 +127,7 @@ type History struct {
 }
 
 // Event is an entry of a History. Fields that are zero or that the kind does not use are omitted. See
-// cluster.EventKind.
+// cluster.EventKind and affinity.EventRoomsMoved.
 type Event struct {
 	At          time.Time         `json:"at"`
 	Kind        cluster.EventKind `json:"kind"`
@@ -143,6 +143,8 @@ type Event struct {
 	Lost        int               `json:"lost,omitempty"`
 	Weight      uint32            `json:"weight,omitempty"`
 	OldWeight   uint32            `json:"old_weight,omitempty"`
+	Rooms       int               `json:"rooms,omitempty"`
+	Lasted      time.Duration     `json:"lasted_ns,omitempty"` // from at to the last room, or how long an outage lasted
 }
 
 // Sample has numbers about this node and its view at one moment.

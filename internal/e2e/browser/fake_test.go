@@ -212,9 +212,18 @@ func (f *fake) stream(event string) {
 	}
 }
 
-// moveRoom sends the move of a room to streams.
+// moveRoom moves a room away from node-2, in the history as well as for streams.
 func (f *fake) moveRoom(room string) {
 	f.set(func() {
+		last := len(f.past.Events) - 1
+		if e := f.past.Events[last]; e.Kind == affinity.EventRoomsMoved {
+			e.Rooms++
+			f.past.Events = append(f.past.Events[:last:last], e) // a response may still have the former slice
+		} else {
+			f.past.Events = append(f.past.Events, clusterhttp.Event{
+				At: f.now(), Kind: affinity.EventRoomsMoved, Member: "node-2", Reason: "its node died", Rooms: 1,
+			})
+		}
 		f.stream(fmt.Sprintf("event: moved\ndata: {\"moved\":[{\"room\":%q}],\"resync\":false}\n\n", room))
 	})
 }

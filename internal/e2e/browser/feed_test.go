@@ -11,6 +11,7 @@ import (
 	"github.com/chromedp/chromedp/kb"
 
 	"github.com/roost-cluster/roost/cluster"
+	"github.com/roost-cluster/roost/cluster/affinity"
 	"github.com/roost-cluster/roost/cluster/clusterhttp"
 	"github.com/roost-cluster/roost/lease"
 	"github.com/roost-cluster/roost/placement"
@@ -199,9 +200,9 @@ func TestLastTable(t *testing.T) {
 	}
 }
 
-// Moves of rooms have the time of the agent, as all other events. An event is announced if the page gets it
-// after a later move, too.
-func TestClocksDiffer(t *testing.T) {
+// The history has what happened to rooms and to the store, with the times of the agent. An event about rooms that
+// grows is announced once. An event is announced if the page gets it after a later event, too.
+func TestRoomsAndStoreInHistory(t *testing.T) {
 	f := newFake(t, 4, 256)
 	f.set(func() {
 		f.behind = 5 * time.Minute
@@ -209,28 +210,42 @@ func TestClocksDiffer(t *testing.T) {
 	})
 	p := open(t, f.URL, 1440, 900)
 	p.ready(4)
+	eval[any](p, `window.said = []; new MutationObserver(() => said.push(document.getElementById("events-said").textContent))
+		.observe(document.getElementById("events-said"), { childList: true, subtree: true, characterData: true }); 1`)
 	f.moveRoom("retro")
-	p.text("#events", "1 room moved")
+	p.text("#events", "1 room of node-2 moved: its node died")
+	p.text("#events-said", "1 room of node-2 moved: its node died")
+	f.moveRoom("standup")
+	p.text("#events", "2 rooms of node-2 moved: its node died")
+	began := f.now()
 	f.leave("node-3")
 	p.text("#events", "node-3 left")
 	seen := eval[string](p, `document.getElementById("events").textContent`)
-	if strings.Index(seen, "node-3 left") > strings.Index(seen, "1 room moved") {
-		t.Errorf("the newest is not the first: %s", seen)
+	if strings.Index(seen, "node-3 left") > strings.Index(seen, "2 rooms") || strings.Contains(seen, "1 room ") {
+		t.Errorf("the newest is not the first, or an event is shown twice: %s", seen)
 	}
 	p.text("#events-said", "node-3 left")
-	left := f.now()
-	f.moveRoom("retro")
-	p.until("another move", `document.getElementById("events").textContent.split("1 room moved").length === 3`)
-	f.set(func() {
-		f.past.Events = append(f.past.Events, clusterhttp.Event{
-			At:        left,
-			Kind:      cluster.EventWeight,
-			Member:    "node-2",
-			Weight:    50,
-			OldWeight: 100,
+	if eval[bool](p, `said.some(e => e.includes("2 rooms"))`) {
+		t.Error("an event that grew was announced again")
+	}
+	add := func(e clusterhttp.Event) {
+		f.set(func() {
+			e.At = began
+			f.past.Events = append(slices.Clip(f.past.Events), e)
 		})
-	})
+	}
+	add(clusterhttp.Event{Kind: cluster.EventWeight, Member: "node-2", Weight: 50, OldWeight: 100})
 	p.text("#events-said", "node-2 has weight 50")
+	add(clusterhttp.Event{Kind: affinity.EventStoreAway, Why: "connection refused"})
+	p.text("#events", "the store does not answer: connection refused")
+	add(clusterhttp.Event{Kind: affinity.EventStoreBack, Lasted: 14 * time.Second})
+	p.text("#events", "the store answers again, after 14 s")
+	add(clusterhttp.Event{Kind: affinity.EventDataLost})
+	p.text("#events", "the store lost pins of rooms that this node hosts")
+	add(clusterhttp.Event{Kind: affinity.EventPinsRestored, Rooms: 1200})
+	p.text("#events", "the pins of 1,200 rooms are restored")
+	add(clusterhttp.Event{Kind: affinity.EventConflict, Member: "node-2", Rooms: 1})
+	p.text("#events", "1 room was hosted on two nodes, and stayed on node-2")
 }
 
 // The page immediately shows that no member owns partitions.

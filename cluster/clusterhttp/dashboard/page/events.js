@@ -1,6 +1,6 @@
 // What happened, by the agent's own history, and its announcements for screen readers.
 
-import { $, clock, count, h, plural, say } from "./dom.js";
+import { $, clock, count, h, plural, say, span } from "./dom.js";
 
 const shown = 200;
 const quiet = 4000; // ms between two announcements: more would be too many to follow
@@ -8,8 +8,7 @@ const signs = { joined: "+", left: "−", moved: "⇄", info: "i", warn: "!" };
 
 export class EventLog {
   #model;
-  #last = Infinity; // the time of the newest event: the first history has no news
-  #noted = 0; // the time of the newest note
+  #known = null; // keys of the events so far; null: the first history has no news
   #unsaid = []; // texts to announce
   #pending = false;
 
@@ -21,18 +20,15 @@ export class EventLog {
   }
 
   #render() {
-    const { history, notes } = this.#model;
-    const past = entriesOf(history), all = [...past, ...notes].sort((a, b) => b.at - a.at).slice(0, shown);
+    const past = entriesOf(this.#model.history), all = past.slice(0, shown);
     $("events").replaceChildren(...all.map((e) => h("li", { "data-kind": e.kind },
       h("span", { class: "sign", "aria-hidden": "true", text: signs[e.kind] }),
       h("span", { class: "what", text: e.text }),
       h("time", { datetime: e.at.toISOString(), title: e.at.toString(), text: clock(e.at) }))));
     if (!all.length) $("events").append(h("li", { class: "none", text: "Nothing has happened since this agent was started." }));
     say($("events-note"), all.length === shown ? `the last ${shown}` : "");
-    // The history may come later than a note of a later time.
-    const news = all.filter((e) => e.at > (notes.includes(e) ? this.#noted : this.#last));
-    this.#last = past[0]?.at ?? this.#last;
-    this.#noted = notes[0]?.at ?? this.#noted;
+    const news = this.#known ? all.filter((e) => !this.#known.has(e.key)) : [];
+    this.#known = new Set(past.map((e) => e.key));
     this.#unsaid.push(...news.reverse().map((e) => e.text));
     if (this.#pending || !this.#unsaid.length) return;
     this.#pending = true;
@@ -51,12 +47,15 @@ export class EventLog {
 
 // entriesOf returns the events of a history in words, the newest first.
 function entriesOf(history) {
-  return (history?.events ?? []).map((e) => ({ at: new Date(e.at), kind: kinds[e.kind] ?? "info", text: sentence(e) })).reverse();
+  return (history?.events ?? []).map((e) => ({
+    at: new Date(e.at), kind: kinds[e.kind] ?? "info", text: sentence(e), key: [e.at, e.kind, e.member, e.reason].join(" "),
+  })).reverse();
 }
 
 const kinds = {
   ready: "joined", joined: "joined", returned: "joined", uncordoned: "joined", undrained: "joined",
   lost: "left", fenced: "left", isolated: "left", stopped: "left", draining: "warn", cordoned: "warn", moved: "moved",
+  "store-away": "left", "store-back": "joined", "data-lost": "left", conflict: "warn", "rooms-moved": "moved",
 };
 
 export function sentence(e) {
@@ -64,6 +63,7 @@ export function sentence(e) {
   const are = e.member ? "is" : "are", its = e.member ? "its" : "their";
   const owned = e.partitions ? `${plural(e.partitions, "partition")}` : "";
   const because = e.why ? `: ${e.why}` : "";
+  const rooms = plural(e.rooms ?? 0, "room");
   switch (e.kind) {
     case "started": return `the agent of ${who} started`;
     case "ready": return `${who} ${e.member ? "takes" : "take"} part${e.member && e.members ? `, with ${plural(e.members, "member")}` : ""}`;
@@ -79,6 +79,12 @@ export function sentence(e) {
     case "uncordoned": return `${who} ${are} no longer cordoned`;
     case "weight": return e.member ? `${who} has weight ${count(e.weight ?? 0)}, was ${count(e.old_weight ?? 0)}` : `${who} have other weights`;
     case "moved": return `${plural(e.moved ?? 0, "partition")} moved; this node gained ${count(e.gained ?? 0)}, lost ${count(e.lost ?? 0)}`;
+    case "store-away": return `the store does not answer${because}`;
+    case "store-back": return `the store answers again, after ${span(e.lasted_ns / 1e6)}`;
+    case "data-lost": return "the store lost pins of rooms that this node hosts";
+    case "pins-restored": return `the pins of ${rooms} are restored`;
+    case "conflict": return `${rooms} ${e.rooms === 1 ? "was" : "were"} hosted on two nodes, and stayed on ${who}`;
+    case "rooms-moved": return `${rooms}${e.member ? ` of ${who}` : ""} moved: ${e.reason}`;
     default: return [e.kind, who, e.reason, e.why].filter(Boolean).join(" ");
   }
 }

@@ -2,7 +2,6 @@
 // second the rest, such as the age of leases. A page without a stream only polls.
 
 import { get } from "./api.js";
-import { plural } from "./dom.js";
 import { Turn } from "./turn.js";
 
 const every = 1000; // ms between two polls
@@ -17,7 +16,6 @@ export class Feed {
   #digest = ""; // of the last table; "" after a change
   #seen = ""; // members, as the last history has them
   #remembered = 0; // ms, time of the last history
-  #rooms = 0; // that moved since the last entry
   #due = false; // poll again soon
   #wake = () => {};
   #turn;
@@ -52,7 +50,6 @@ export class Feed {
         failures++;
         this.#model.problem = e.message;
       }
-      this.#noteRooms();
       const wait = failures ? backOff(failures) : document.hidden ? hidden : every;
       this.#model.retry = Date.now() + wait;
       this.#model.emit("link");
@@ -73,12 +70,6 @@ export class Feed {
     this.#model.setHistory(await get("v1/history"));
     this.#seen = seen;
     this.#remembered = Date.now();
-  }
-
-  // noteRooms adds one entry for many events.
-  #noteRooms() {
-    if (this.#rooms) this.#model.note("moved", `${plural(this.#rooms, "room")} moved`);
-    this.#rooms = 0;
   }
 
   #pause(ms) {
@@ -113,9 +104,9 @@ export class Feed {
       this.#model.apply(JSON.parse(e.data));
       this.now();
     });
-    // With resync set, the agent may have missed moves, as when Redis has stopped: that is no
-    // move, and a page that shows no rooms has none to resolve again.
-    source.addEventListener("moved", (e) => { this.#rooms += JSON.parse(e.data).moved.length; });
+    // The history has the moves of rooms: the next poll asks for it. There may be many of these
+    // events, so they cause no poll of their own.
+    source.addEventListener("moved", () => { this.#remembered = 0; });
     source.addEventListener("error", () => {
       this.#close();
       this.#failures++;

@@ -16,7 +16,6 @@ export class Model {
   moved = new Map(); // partition → { from, at } of a recent move
   stats = null; // of /v1/stats
   history = null; // of /v1/history
-  notes = []; // moves of rooms, which the history does not have: { at, kind, text }, with times of the agent's clock
   focus = ""; // what the map highlights: "n" and the id of a node, or "z" and a zone
 
   // The connection.
@@ -27,6 +26,7 @@ export class Model {
   retry = 0; // ms, time of the next poll
 
   #remembered = 0; // ms, time of the history
+  #past = ""; // the events of the history
   #life = ""; // of the agent: versions of another incarnation are not comparable
   #version = 0; // of the last known change
   #known = new Set(); // live ids
@@ -97,18 +97,13 @@ export class Model {
   // setHistory applies a response of /v1/history. The agent alone knows what happened: this page
   // concludes no event from what it sees.
   setHistory(history) {
-    const last = (h) => `${h?.self} ${h?.events.length} ${h?.events.at(-1)?.at}`;
-    const news = last(history) !== last(this.history);
+    const past = JSON.stringify([history.self, history.events]); // an event about rooms can grow
+    const news = past !== this.#past;
     this.history = history;
+    this.#past = past;
     this.#remembered = Date.now();
     if (news) this.emit("log");
     this.emit("change");
-  }
-
-  note(kind, text) {
-    const at = this.history ? new Date(Date.parse(this.history.now) + this.age) : new Date();
-    this.notes = [{ at, kind, text }, ...this.notes].slice(0, 50);
-    this.emit("log");
   }
 
   // setTable applies a response of /v1/partitions, unless an event has overtaken it.

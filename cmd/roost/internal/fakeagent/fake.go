@@ -186,6 +186,8 @@ func Healthy() map[string]any {
 				Lost:        1,
 				Weight:      100,
 				OldWeight:   50,
+				Rooms:       12,
+				Lasted:      14 * time.Second,
 			}},
 			Samples: []clusterhttp.Sample{{At: time.Unix(990, 0).UTC(), Members: 3, Owned: 21, Moved: 16, Load: 150}},
 		},
