@@ -71,7 +71,7 @@ func TestHistoryOfMoves(t *testing.T) {
 		}
 		for _, id := range []string{"a", "b"} {
 			if got, want := f.told(id), fmt.Sprint("rooms-moved b its node is draining ", evacuated); len(got) != 2 || got[1] != want {
-				t.Errorf("%s tells %q, want %s", id, got, want)
+				t.Fatalf("%s tells %q, want %s", id, got, want)
 			}
 		}
 		if e := f.rooms["b"].History()[1]; e.Lasted < 10*time.Second || math.Abs(float64(e.Lasted)-float64(time.Since(e.At))) > float64(2*time.Second) {

@@ -257,3 +257,20 @@ func TestLivenessSilentOthers(t *testing.T) {
 		})
 	}
 }
+
+// The reason is why this incarnation ended, also if the node has restarted since.
+func TestEnded(t *testing.T) {
+	at := lease.Incarnation{Node: "a", Number: 1}
+	later := []*cluster.Member{{Profile: lease.Profile{ID: "a", Incarnation: 2}}}
+	for want, all := range map[string][]cluster.Snapshot{
+		"its node died":      {{}, {Crashed: []lease.Incarnation{at}}, {Crashed: []lease.Incarnation{at}, Members: later}},
+		"its node left":      {{Left: []lease.Incarnation{at}}, {Left: []lease.Incarnation{at}, Members: later}},
+		"its node restarted": {{Members: later}},
+	} {
+		for i := range all {
+			if got := Ended(&all[i], at); got != want {
+				t.Errorf("%+v: %q, want %q", all[i], got, want)
+			}
+		}
+	}
+}
