@@ -35,15 +35,15 @@ type history struct {
 	events []cluster.Event
 }
 
-// History returns what this instance has seen of the store and of rooms since Start, oldest first, at most
-// 200 events. The history of the agent has the events of members and partitions.
+// History returns what this instance has seen of the store and of rooms since Start: the last 200 events,
+// oldest first. The History of the agent has the events of members and partitions.
 //
 // One event is about many rooms: an event covers all rooms of a node that move for the same reason without a
 // pause of 30 s, for at most 10 minutes. Rooms is their number, At is the time of the first room, and Lasted
 // is the time until the last room. If rooms of more than 20 nodes move for the same reason, the rooms of the
 // other nodes share an event without a Member.
 //
-// EventRoomsMoved counts the moves in Moves. So instances can see different numbers, because each instance
+// EventRoomsMoved counts the moves in Moves, except for conflicts. So instances can see different numbers, because each instance
 // knows of the rooms that it has moved or cached.
 func (r *Resolver) History() []cluster.Event {
 	r.history.mu.Lock()

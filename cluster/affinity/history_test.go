@@ -29,7 +29,7 @@ func (f *fleet) told(id string) (lines []string) {
 func wantTold(t *testing.T, f *fleet, id string, want ...string) {
 	t.Helper()
 	if got := f.told(id); !slices.Equal(got, want) {
-		t.Errorf("%s tells\n%s\nwant\n%s", id, strings.Join(got, "\n"), strings.Join(want, "\n"))
+		t.Fatalf("%s tells\n%s\nwant\n%s", id, strings.Join(got, "\n"), strings.Join(want, "\n"))
 	}
 }
 

@@ -48,7 +48,7 @@
 //	GET  /v1/partitions         [Partitions]  the table: the owner of each partition, and the balance
 //	GET  /v1/owned              [Owned]       the partitions of this node
 //	GET  /v1/stats              [Stats]       counters and settings of this node
-//	GET  /v1/history            [History]     the last 200 events of this node, and samples of half an hour
+//	GET  /v1/history            [History]     the last events of this node, and samples of half an hour
 //	GET  /v1/doctor?over=2s     [doctor.Diagnosis]  problems, what they mean and what to do
 //	GET  /v1/events             the event stream: see Events
 //	GET  /v1/table              the table and the members, then their changes, for package routing
@@ -195,13 +195,17 @@
 //
 // # History
 //
-// /v1/history has the last 200 events that this node has seen since its start, oldest first. Each event has a
-// kind and a time by the clock of the node. [cluster.EventKind] lists the kinds and their fields. Fields that
-// are zero or that the kind does not use are omitted.
+// /v1/history has what this node has seen since its start, oldest first: the last 200 events of members and
+// partitions, and with Options.Rooms the last 200 events of rooms and their store. Each event has a kind and a
+// time by the clock of the node. [cluster.EventKind] and [affinity.EventRoomsMoved] list the kinds and their
+// fields. Fields that are zero or that the kind does not use are omitted.
 //
-// An event without member describes the table if its kind is moved. Any other event without member stands for
-// several members, because more than 20 events of the same kind and reason occurred at the same moment. The
-// field members has their number.
+// An event without member describes the table if its kind is moved. If the event has the field members, it
+// stands for several members, because more than 20 events of the same kind and reason occurred at the same
+// moment. The field members has their number.
+//
+// An event with rooms is about all rooms that a node loses for the same reason within a short time: see
+// [affinity.Resolver.History]. The event grows while further rooms follow.
 //
 // For sparklines, the history has a sample every 10 s for the last half hour. The history is lost when the
 // process stops.
