@@ -54,6 +54,7 @@ func TestHistoryOfMoves(t *testing.T) {
 		died := f.hostedAt("c")
 		f.crash("c")
 		time.Sleep(2 * soon)
+		synctest.Wait()
 		for _, m := range moves.once(t, died) {
 			if m.Reason != "its node died" {
 				t.Fatalf("%+v", m)
@@ -108,6 +109,7 @@ func TestReasonOfDrainedNode(t *testing.T) {
 			t.Fatal("the draining node hosts the room")
 		}
 		time.Sleep(soon)
+		synctest.Wait()
 		if m := moves.once(t, 1)["r"]; m.Reason != "its node is draining" {
 			t.Errorf("%+v", m)
 		}
@@ -120,7 +122,7 @@ func TestHistoryOfStore(t *testing.T) {
 		data := newReplaced()
 		store := &faulty{Store: data}
 		f := newFleet(t, store, affinity.Config{}, "a", "b")
-		for _, room := range names(3000) {
+		for _, room := range names(1000) {
 			f.host("a", room, 1)
 		}
 		wantTold(t, f, "a")
