@@ -45,7 +45,7 @@ func TestFaultsAreNamed(t *testing.T) {
 					alone, "n1 " + alone,
 					"n3 fail ready: it is joining: members answer over TCP, but UDP does not get through both ways",
 				},
-				Page: []string{alone}, Members: []string{"n1 active", "n2 active", "n3 settling", "n3 is heard only over TCP: "},
+				Page: []string{alone}, Members: []string{"n1 active", "n2 active", "n3 settling", "n3 is reachable only over TCP: "},
 				History: []string{"fenced n3"}, Log: []string{"ownership changed"},
 			},
 			`"msg":"fenced: not heard over UDP; rejoining"`,
