@@ -42,11 +42,11 @@ func day(seed uint64, rooms, largest int) (events []roomsim.Event) {
 	return events
 }
 
-func run(t testing.TB, events []roomsim.Event, c roomsim.Config) roomsim.Result {
-	t.Helper()
+func run(tb testing.TB, events []roomsim.Event, c roomsim.Config) roomsim.Result {
+	tb.Helper()
 	r, err := roomsim.Run(events, c)
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	return r
 }

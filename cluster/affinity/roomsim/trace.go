@@ -126,21 +126,33 @@ func Needed(events []Event, c Config, tried func(Result)) (Result, error) {
 	if ok {
 		return r, nil
 	}
-	few := most // too few
-	for most = max(few+1, int(r.Peak.Units/c.Capacity)); ; most += (most + 3) / 4 {
-		if r, ok, err = carries(most); err != nil || ok {
+	return fewest(most, int(r.Peak.Units/c.Capacity), carries)
+}
+
+// fewest returns the result of the smallest number of nodes that carries the trace. few nodes are too few, and likely
+// nodes are the first guess.
+func fewest(few, likely int, carries func(nodes int) (Result, bool, error)) (r Result, err error) {
+	enough := max(few+1, likely)
+	for ok := false; ; enough += (enough + 3) / 4 {
+		if r, ok, err = carries(enough); err != nil {
+			return r, err
+		}
+		if ok {
 			break
 		}
-		few = most
+		few = enough
 	}
-	for err == nil && few+1 < most {
-		middle := (few + most) / 2
-		var smaller Result
-		if smaller, ok, err = carries(middle); ok {
-			r, most = smaller, middle
-		} else {
+	for few+1 < enough {
+		middle := (few + enough) / 2
+		smaller, ok, err := carries(middle)
+		switch {
+		case err != nil:
+			return r, err
+		case ok:
+			r, enough = smaller, middle
+		default:
 			few = middle
 		}
 	}
-	return r, err
+	return r, nil
 }

@@ -99,15 +99,20 @@ func (c *Candidate) why(q Request, owner bool) string {
 	if q.Pinned && c.Taken {
 		return c.has(q)
 	}
+	return role + "; " + c.room(q)
+}
+
+// room describes the node's headroom for the room.
+func (c *Candidate) room(q Request) string {
 	headroom, load := "has headroom", ""
 	if c.with(q) > c.Ceiling {
 		headroom = "no headroom"
 	}
-	if ReportsNoLoad(m) {
+	if ReportsNoLoad(c.Member) {
 		load = " counting only rooms placed from here, because it reports no load"
 	}
-	return fmt.Sprintf("%s; %s: carries %s of %s units%s, and the room costs %s",
-		role, headroom, grouped(c.used()), grouped(c.Ceiling), load, grouped(q.Cost))
+	return fmt.Sprintf("%s: carries %s of %s units%s, and the room costs %s",
+		headroom, grouped(c.used()), grouped(c.Ceiling), load, grouped(q.Cost))
 }
 
 // has describes the room on the node that it is pinned to. The node needs no headroom for the room, because its load

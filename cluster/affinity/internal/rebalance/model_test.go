@@ -99,10 +99,10 @@ func newWorld(l worldLimits, f worldFault) *world {
 		in.Nodes = append(in.Nodes, placement.Node{ID: id, Weight: 1})
 		n := &worldNode{Incarnation: lease.Incarnation{Node: id, Number: 1}, hosts: make(map[string]time.Time)}
 		n.mover = rebalance.Mover{High: worldHigh, Low: worldLow}
-		switch f {
-		case noLowMark:
+		if f == noLowMark {
 			n.mover.Low = worldHigh
-		case noHighMark:
+		}
+		if f == noHighMark {
 			n.mover.High = worldLow
 		}
 		n.reserved = capacity.Reservations{Limits: capacity.Ceilings{Soft: worldLow}, Settle: worldSettle}

@@ -66,7 +66,7 @@ func percent(n int64, share int) int64 {
 		return n // share is above 100, so n is the smaller of the two
 	}
 	part, _ := bits.Div64(high, low, whole)
-	return int64(min(part, 1<<63-1)) //nolint:gosec // bounded
+	return int64(min(part, 1<<63-1))
 }
 
 // Room is a room on the overloaded node.

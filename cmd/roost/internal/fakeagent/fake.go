@@ -161,8 +161,7 @@ func Healthy() map[string]any {
 		"GET /v1/place":      clusterhttp.Placed{Key: "k", Partition: 7, Owner: members[0], Version: 12, Digest: healthyDigest},
 		"GET /v1/owners":     clusterhttp.Ranked{Key: "k", Partition: 7, Owners: members, Why: "highest score"},
 		"GET /v1/stats": clusterhttp.Stats{
-			Self:   "node-a",
-			State:  "active",
+			Self: "node-a", State: "active",
 			Counts: cluster.Stats{CoreStats: cluster.CoreStats{Divergences: 4, DivergedTime: 800 * time.Millisecond}},
 			Rooms:  &affinity.Stats{Breaker: "closed"},
 			Settings: clusterhttp.Settings{
