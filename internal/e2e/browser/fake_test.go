@@ -104,7 +104,7 @@ func newFake(t *testing.T, nodes, partitions int, mangle ...string) *fake {
 			panic(http.ErrAbortHandler) // the connection breaks
 		}
 		if strings.HasPrefix(r.URL.Path, "/v1/") && joining {
-			http.Error(w, `{"error":"joining: no node has let this one in yet","code":"not_ready"}`, http.StatusServiceUnavailable)
+			http.Error(w, `{"error":"joining: no other node has accepted this node yet","code":"not_ready"}`, http.StatusServiceUnavailable)
 			return
 		}
 		mux.ServeHTTP(w, r)

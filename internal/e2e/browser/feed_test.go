@@ -275,7 +275,7 @@ func TestNobody(t *testing.T) {
 		}
 	})
 	p.text("#events", "64 partitions moved")
-	p.text("#health-found [data-level=bad]", "none of 3 members may own anything")
+	p.text("#health-found [data-level=bad]", "no node of 3 members may own anything")
 	p.text("#agreement-note", "no member may own partitions")
 	p.text("#map-note", "No member may own them")
 	if eval[bool](p, "nameless") {

@@ -163,7 +163,7 @@ func TestOperate(t *testing.T) {
 	p.text("#operate-result", "sent from now on")
 	yes("#drain")
 	p.text("#operate-result", "node-a was drained")
-	p.text("#health-found [data-level=bad]", "none of 1 member may own anything")
+	p.text("#health-found [data-level=bad]", "no node of 1 member may own anything")
 	p.until("the focus is on what can be done now", `document.activeElement.id === "undrain"`)
 	p.text("#members-body .state", "draining")
 	p.text("#events", "node-a is draining")

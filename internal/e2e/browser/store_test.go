@@ -134,7 +134,7 @@ func TestRoomsOfANode(t *testing.T) {
 	p.do(press("#confirm-yes"))
 	p.text("#rooms-result", here[0]+" moved to node-b")
 	p.text("#rooms-note", "2 rooms")
-	p.text("#events", "1 room moved")
+	p.text("#events", "1 room of node-a moved: on request")
 	p.do(press(fmt.Sprintf(`#rooms-body [aria-label="Release %s"]`, here[1])), press("#confirm-yes"))
 	p.text("#rooms-result", here[1]+" is released")
 	p.text("#rooms-note", "1 room")

@@ -86,7 +86,7 @@ export function sentence(e) {
     case "data-lost": return "the store lost pins of rooms that this node hosts";
     case "pins-restored": return `the pins of ${rooms} are restored`;
     case "conflict": return `${rooms} ${e.rooms === 1 ? "was" : "were"} hosted on two nodes, and stayed on ${who}`;
-    case "rooms-moved": return `${rooms}${e.member ? ` of ${who}` : ""} moved: ${e.reason}`;
+    case "rooms-moved": return `${rooms}${e.member ? ` of ${who}` : ""} moved: ${(e.reason ?? "").replace(/^moved /, "")}`;
     default: return [e.kind, who, e.reason, e.why].filter(Boolean).join(" ");
   }
 }
