@@ -68,7 +68,7 @@ func TestFollowsAScope(t *testing.T) {
 		setRole(t, w.c.Agent("a"), "gateway")
 		w.await("no member belongs to the scope", 10*time.Second, func() bool { return len(f.Members()) == 0 })
 		_, err := f.Place("key")
-		if !errors.Is(err, routing.ErrNoMembers) || !strings.Contains(err.Error(), `none belongs to the scope "sfu & co"`) {
+		if !errors.Is(err, routing.ErrNoMembers) || !strings.Contains(err.Error(), `no member belongs to the scope "sfu & co"`) {
 			t.Errorf("without members: %v", err)
 		}
 		setRole(t, w.c.Agent("a"), "sfu")

@@ -66,6 +66,12 @@ func logs(v agenttest.Views, lines ...string) agenttest.Views {
 	return v
 }
 
+// remembers adds events of the history to views.
+func remembers(v agenttest.Views, events ...string) agenttest.Views {
+	v.History = append(v.History, events...)
+	return v
+}
+
 // TestFaultsAreNamed makes one problem each, on agents with leases of 6 s. Doctor, the page, the members, the
 // history and the log of c have what the table says, and nothing else: for a crash within 2 s, for all others
 // within 10 s. At least one view names the cause, and the node if there is one; docs/dev/testing.md has which. A
@@ -73,13 +79,15 @@ func logs(v agenttest.Views, lines ...string) agenttest.Views {
 func TestFaultsAreNamed(t *testing.T) {
 	t.Parallel()
 	silent := func(why string) agenttest.Views {
-		return logs(finds("fail redis: Redis has not answered lately ("+why), "store does not answer; resolving without it")
+		v := logs(finds("fail redis: Redis has not answered lately ("+why), "store does not answer; resolving without it")
+		v.History = []string{"store-away"}
+		return v
 	}
 	for _, n := range []namedFault{
 		{name: "killed", within: 2 * time.Second, begin: func(f *faulty) { f.b.Signal(syscall.SIGKILL) }, want: loses("crashed")},
 		{
 			name: "killed with rooms", redis: true, within: 2 * time.Second, ready: (*faulty).pinRooms,
-			begin: func(f *faulty) { f.b.Signal(syscall.SIGKILL) }, want: loses("crashed", "rooms failed over"),
+			begin: func(f *faulty) { f.b.Signal(syscall.SIGKILL) }, want: remembers(loses("crashed", "rooms failed over"), "rooms-moved b its node died"),
 		},
 		{name: "paused", all: true, begin: func(f *faulty) { f.b.Signal(syscall.SIGSTOP) }, want: tells(loses("expired"), "paused")},
 		{name: "ended", all: true, begin: func(f *faulty) { f.b.Signal(syscall.SIGKILL) }, want: tells(loses("crashed"), "ended")},

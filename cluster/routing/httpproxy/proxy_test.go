@@ -399,7 +399,7 @@ func TestLoop(t *testing.T) {
 	t.Parallel()
 	d := disagree(t, time.Second)
 	status, body, _ := ask(t, "GET", d.url+"/rooms/a", "")
-	if status != http.StatusMisdirectedRequest || !strings.Contains(body, "sent on 3 times") {
+	if status != http.StatusMisdirectedRequest || !strings.Contains(body, "forwarded 3 times") {
 		t.Errorf("%d %s", status, body)
 	}
 	tries := d.hops["1"]

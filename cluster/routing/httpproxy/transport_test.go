@@ -72,7 +72,7 @@ func TestUntraced(t *testing.T) {
 // connects again, and is refused: the request has reached no server. With an Idempotency-Key the transport
 // connects again also after it has written, so nobody knows.
 func TestStaleConnection(t *testing.T) {
-	for header, want := range map[string]string{"": "200 next", "Idempotency-Key": "502 the server broke off"} {
+	for header, want := range map[string]string{"": "200 next", "Idempotency-Key": "502 the server closed the connection"} {
 		first, _ := server(t, named("first"))
 		next, _ := server(t, named("next"))
 		o := keyAt(first)
