@@ -78,7 +78,7 @@ type Config struct {
 	// other, until its load is not above SoftCeiling. A room goes to the least loaded node that stays below its
 	// own SoftCeiling, and then stays there for at least ten minutes. The node moves as few rooms as possible,
 	// so it prefers large rooms. Each move interrupts the calls of a room: see package reconnect. Rebalance
-	// needs a Capacity and a reported load, and must be above SoftCeiling. 90 is a good value. Default 0: no
+	// needs a Capacity and a reported load. It must be above SoftCeiling, and with LimitGrowth below HardCeiling. 90 is a good value. Default 0: no
 	// room moves because of load.
 	Rebalance int
 
@@ -154,6 +154,8 @@ func (c Config) Validate() error {
 	check(c.Rebalance == 0 || c.Rebalance > c.SoftCeiling,
 		"Rebalance (%d %%) must be above SoftCeiling (%d %%)", c.Rebalance, c.SoftCeiling)
 	check(!c.StrictCeiling || c.HardCeiling > 0, "StrictCeiling needs a HardCeiling above 0")
+	check(!c.LimitGrowth || c.Rebalance == 0 || c.Rebalance < c.HardCeiling,
+		"Rebalance (%d %%) must be below HardCeiling (%d %%) with LimitGrowth, because no load would exceed it", c.Rebalance, c.HardCeiling)
 	check(!c.LimitGrowth || c.HardCeiling > 0, "LimitGrowth needs a HardCeiling above 0")
 	check(c.Settle > 0, "Settle is %v; it must not be negative", c.Settle)
 	check(c.MaxKnown > 0, "MaxKnown is %d; it must not be negative", c.MaxKnown)

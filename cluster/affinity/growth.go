@@ -76,12 +76,12 @@ func (g *growth) opened(units int64) {
 // count adds units. The units of a tenth of a second become one entry, so there are few. The caller must hold mu.
 func (g *growth) count(units int64) {
 	const step = 100 * time.Millisecond
-	at := time.Now().Truncate(step).Add(step)
-	if n := len(g.grown); n > 0 && g.grown[n-1].at.Equal(at) {
+	now := time.Now()
+	if n := len(g.grown); n > 0 && now.Before(g.grown[n-1].at) {
 		g.grown[n-1].units = capacity.Plus(g.grown[n-1].units, units)
 		return
 	}
-	g.grown = append(g.grown, grown{units, at})
+	g.grown = append(g.grown, grown{units, now.Add(step)}) // the end of the step, so that no unit is forgotten early
 }
 
 // measured sets the load, which includes what has grown before a time.

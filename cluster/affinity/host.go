@@ -23,12 +23,12 @@ type Hosting struct {
 	room      string
 	partition placement.Partition
 	self      lease.Incarnation // this node's incarnation when the hosting began
-	arrived   time.Time         // when the room was moved here; zero if it was not
 	lost      chan struct{}
 
 	use
 
 	// Guarded by hostTable.mu.
+	arrived    time.Time     // when the room was moved here; zero if it was not
 	pin        pinstore.Pin  // with epoch 0 until the store has confirmed it
 	kept       capacity.Need // the need in pin
 	served     int           // calls of Serve

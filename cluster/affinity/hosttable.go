@@ -211,13 +211,14 @@ func (t *hostTable) needs() (rooms []RoomLoad, needs []capacity.Need) {
 }
 
 // movable returns the hosted rooms that may move to another node, with their needs. A room that has just moved
-// here stays, and so does a room whose pin the store has not confirmed. The caller must set Units.
+// here stays, and so does a room whose pin the store has not confirmed, or does not answer about. The caller must
+// set Units.
 func (t *hostTable) movable(now time.Time, generation uint64) (rooms []rebalance.Room, needs map[string]capacity.Need) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	needs = make(map[string]capacity.Need)
 	for _, h := range t.rooms {
-		if h.pin.Epoch == 0 || h.generation != generation || (!h.arrived.IsZero() && now.Sub(h.arrived) < rebalance.Rest) {
+		if h.pin.Epoch == 0 || h.generation != generation || t.silent(h, generation) || h.verifies(now) || (!h.arrived.IsZero() && now.Sub(h.arrived) < rebalance.Rest) {
 			continue
 		}
 		n := h.needed()
@@ -225,6 +226,9 @@ func (t *hostTable) movable(now time.Time, generation uint64) (rooms []rebalance
 	}
 	return rooms, needs
 }
+
+// verifies reports whether the pin of h is due to be read. The caller must hold the table's lock.
+func (h *Hosting) verifies(now time.Time) bool { return !h.verify.IsZero() && now.After(h.verify) }
 
 // pinOf returns the pin of a hosted room, or false if the room is not hosted.
 func (t *hostTable) pinOf(room string) (pinstore.Pin, bool) {
@@ -389,6 +393,9 @@ func (t *hostTable) take(h *Hosting, a answer, generation uint64) (is taken) {
 func (h *Hosting) confirmed(a answer) {
 	if a.res.Pin.Epoch != h.pin.Epoch {
 		h.written = time.Time{} // another caller has claimed the room with another need, so write the pin again
+	}
+	if _, moved := capacity.Replaced(a.res.Pin); h.pin.Epoch == 0 && moved {
+		h.arrived = a.asked // the store did not answer when the room was hosted
 	}
 	h.pin.Epoch, h.generation = a.res.Pin.Epoch, a.generation
 	if a.took(h) {

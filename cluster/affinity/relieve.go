@@ -15,6 +15,8 @@ import (
 const (
 	// relievedAtOnce is the maximum number of rooms that move away between two heartbeats.
 	relievedAtOnce = 10
+	// triedAtOnce is the maximum number of rooms for which a node is looked for, per move.
+	triedAtOnce = 50
 	// recentBeats is how many heartbeats ago a node may have reported its load. If the report is older, no
 	// room moves to the node.
 	recentBeats = 2
@@ -39,14 +41,18 @@ func (k *keeper) relieve(ctx context.Context, s *cluster.Snapshot) {
 	}
 	for n := 0; n < relievedAtOnce && excess > 0 && ctx.Err() == nil && time.Now().Before(k.due); n++ {
 		room, err := k.relieveOne(ctx, s, excess)
-		if err != nil {
-			break // the store does not answer
+		if err != nil { // the store does not answer
+			if !k.cfg.ReportLoad {
+				k.mover.Departed(time.Now(), room.Units) // the room may have moved, and the load still includes it
+			}
+			break
 		}
 		if room.Name == "" {
+			k.sayRelieving(s, excess)
 			k.sayStuck(excess)
 			break
 		}
-		k.relieving.moved++
+		k.relieving.moved, k.relieving.stuck = k.relieving.moved+1, false
 		k.counts.rebalanced.Add(1)
 		if k.cfg.ReportLoad {
 			k.load -= room.Units
@@ -59,7 +65,8 @@ func (k *keeper) relieve(ctx context.Context, s *cluster.Snapshot) {
 	k.sayRelieving(s, excess)
 }
 
-// relieveOne moves the room whose move helps most. relieveOne returns the zero Room if no room can move.
+// relieveOne moves the room whose move helps most. relieveOne returns the zero Room if no room can move, and an
+// error with the room if the store did not answer.
 func (k *keeper) relieveOne(ctx context.Context, s *cluster.Snapshot, excess int64) (moved rebalance.Room, err error) {
 	rooms, needs := k.hosts.movable(time.Now(), k.cache.Generation())
 	for i := range rooms {
@@ -67,8 +74,13 @@ func (k *keeper) relieveOne(ctx context.Context, s *cluster.Snapshot, excess int
 	}
 	relief := func(m *cluster.Member) bool { return m.Age() <= recentBeats*k.every }
 	leaves := []lease.NodeID{s.Self.ID}
-	headroom := k.reserved.Headroom(s, capacity.Request{Leaves: leaves, Relief: relief})
-	for _, room := range rebalance.Order(rooms, excess, headroom) {
+	headroom := k.reserved.Headroom(s, capacity.Request{
+		Leaves: leaves, Relief: relief, Rejected: k.store.agreement.Rejected(), Silent: k.silence.Silent(),
+	})
+	for i, room := range rebalance.Order(rooms, excess, headroom) {
+		if i == triedAtOnce || !time.Now().Before(k.due) {
+			break // the rules of many rooms exclude the nodes with headroom
+		}
 		pin, hosted := k.hosts.pinOf(room.Name)
 		if !hosted {
 			continue
@@ -87,7 +99,7 @@ func (k *keeper) relieveOne(ctx context.Context, s *cluster.Snapshot, excess int
 			if h := k.hosts.get(room.Name); h != nil {
 				k.hosts.verifyAt(h, time.Now()) // the room may have moved
 			}
-			return moved, err
+			return room, err
 		}
 	}
 	return moved, nil

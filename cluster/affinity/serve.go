@@ -50,11 +50,15 @@ func (r *Resolver) Serve(ctx context.Context, room string, d Demand, f func(cont
 func (r *Resolver) enter(ctx context.Context, room string, d Demand) (*Hosting, error) {
 	for {
 		h, err := r.Host(ctx, room, d)
-		if err == nil {
-			err = r.grow(h, h.withOneMore)
-		}
-		if err != nil || h.arrive() {
+		if err != nil {
 			return h, err
+		}
+		if err = r.grow(h, h.withOneMore); err != nil {
+			h.idle() // this may have been the first participant
+			return h, err
+		}
+		if h.arrive() {
+			return h, nil
 		}
 		if err := ctx.Err(); err != nil {
 			return nil, err
@@ -97,6 +101,18 @@ func (h *Hosting) depart() {
 	h.served--
 	served := h.served
 	h.touch(func(n capacity.Need) capacity.Need { return n.Counted(served) })
+	h.idleLocked()
+}
+
+// idle schedules releaseIdle if the room has no participants.
+func (h *Hosting) idle() {
+	h.r.hosts.mu.Lock()
+	defer h.r.hosts.mu.Unlock()
+	h.idleLocked()
+}
+
+// idleLocked is idle. The caller must hold the table's lock.
+func (h *Hosting) idleLocked() {
 	if h.served == 0 && h.err == nil && !h.lingers {
 		h.lingers = true
 		time.AfterFunc(linger, h.releaseIdle)

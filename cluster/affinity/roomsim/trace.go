@@ -1,6 +1,7 @@
 package roomsim
 
 import (
+	"cmp"
 	"encoding/csv"
 	"errors"
 	"fmt"
@@ -9,6 +10,8 @@ import (
 	"strconv"
 	"time"
 )
+
+const whole = 100 // percent
 
 // ReadTrace reads a trace in CSV. Each line is time,room,participants or time,room,participants,zone: from that
 // time, the room has this many participants, and 0 ends the room. A time is in seconds since any moment, or as in
@@ -119,9 +122,9 @@ func Needed(events []Event, c Config, tried func(Result)) (Result, error) {
 	if err != nil {
 		return r, err
 	}
-	if r.Largest.Units > c.Capacity {
+	if limit := c.Capacity * int64(cmp.Or(c.HardCeiling, whole)) / whole; r.Largest.Units > min(limit, c.Capacity) {
 		return r, fmt.Errorf("roomsim: room %q with %d participants costs %d units, and a node carries %d; give it relays, or the nodes more capacity",
-			r.Largest.Name, r.Largest.Participants, r.Largest.Units, c.Capacity)
+			r.Largest.Name, r.Largest.Participants, r.Largest.Units, min(limit, c.Capacity))
 	}
 	if ok {
 		return r, nil
