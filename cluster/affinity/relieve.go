@@ -35,10 +35,7 @@ func (k *keeper) relieve(ctx context.Context, s *cluster.Snapshot) {
 	if k.cfg.Rebalance == 0 {
 		return
 	}
-	excess := int64(0)
-	if k.agent.Live() && !drained(s.Self) && k.store.agreement.Refused() == nil {
-		excess = k.mover.Excess(time.Now(), k.load, s.Self.Capacity)
-	}
+	excess := k.excess(s)
 	for n := 0; n < relievedAtOnce && excess > 0 && ctx.Err() == nil && time.Now().Before(k.due); n++ {
 		room, err := k.relieveOne(ctx, s, excess)
 		if err != nil { // the store does not answer
@@ -63,6 +60,14 @@ func (k *keeper) relieve(ctx context.Context, s *cluster.Snapshot) {
 	}
 	k.counts.excess.Store(excess)
 	k.sayRelieving(s, excess)
+}
+
+// excess returns by how many units this node is overloaded, or 0 if it moves no rooms.
+func (k *keeper) excess(s *cluster.Snapshot) int64 {
+	if !k.agent.Live() || drained(s.Self) || k.store.agreement.Refused() != nil {
+		return 0
+	}
+	return k.mover.Excess(time.Now(), k.load, s.Self.Capacity)
 }
 
 // relieveOne moves the room whose move helps most. relieveOne returns the zero Room if no room can move, and an
