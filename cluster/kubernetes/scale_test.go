@@ -239,7 +239,9 @@ func (p *participant) hear(n news, next *link, last time.Time) (*link, time.Time
 		errors.As(n.err, &elsewhere)
 		if n.from == p.link {
 			p.link = nil
-			p.cut = cmp.Or(n.err, errors.New("the pod ended the connection"))
+			if !errors.Is(n.err, cluster.ErrFenced) { // a busy machine starves pods, and the participant comes back
+				p.cut = cmp.Or(n.err, errors.New("the pod ended the connection"))
+			}
 		}
 		if next == nil || n.from == next {
 			next = p.connect(elsewhere)
