@@ -27,8 +27,8 @@ func (e Examination) redis() []Check {
 		problems = append(problems, Check{
 			"redis", Fail,
 			fmt.Sprintf("Redis has not answered lately (%s; breaker: %s)%s", cmp.Or(r.StoreProblem, "no reason given"), r.Breaker, at(r.Store)),
-			"existing rooms stay. Nodes resolve other rooms from the pin cache and by hash, and mark them degraded, so two nodes may host one room",
-			adviceOn(r.StoreProblem) + ". Do not restart agents, because they would forget where rooms live",
+			"existing rooms stay; others resolve from the pin cache or by hash, so two nodes may host one room",
+			adviceOn(r.StoreProblem) + ". Do not restart agents: they would forget where rooms live",
 		})
 	}
 	if r.StoreRoundTrip > r.StoreBudget/3 && !r.StoreDoubt {

@@ -163,7 +163,7 @@ func TestWatchRedraws(t *testing.T) {
 	p.shows(t, "… 2 more lines") // of the header and three members, three lines fit
 	p.shows(t, "\x1b[3A")        // back to the first
 	f.set(func() { f.joining = true })
-	p.shows(t, "no other node has accepted this node")
+	p.shows(t, "no other node")
 	_ = c.Process.Signal(os.Interrupt)
 	c.exits(t, -1) // by the signal, as shells expect
 	for l := range strings.SplitSeq(plain(p.screen.String()), "\n") {
