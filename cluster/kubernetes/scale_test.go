@@ -86,8 +86,8 @@ func (d *deployment) shrink(n int) (gone []*pod) {
 	pods := slices.Clone(*d.pods.Load())
 	for _, p := range pods {
 		eventually(d.t, "the load of "+p.name+" as its cost", func() bool {
-			load, known := costOf(p.agent)
-			return known && !differs(load, int32(d.s.cost(p.name)))
+			_, units := p.rooms.Hosted() // the node reports this with its next heartbeat
+			return !differs(int32(units), int32(d.s.cost(p.name)))
 		})
 	}
 	slices.SortFunc(pods, func(a, b *pod) int { return cmp.Compare(d.s.cost(a.name), d.s.cost(b.name)) })
