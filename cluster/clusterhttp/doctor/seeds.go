@@ -85,7 +85,7 @@ func (f foundSeeds) String() string {
 	for _, p := range []struct {
 		text  string
 		seeds []string
-	}{{"members: ", f.present}, {"lost members: ", f.lost}, {"names, which doctor did not look up: ", f.names}} {
+	}{{"members: ", f.present}, {"lost members: ", f.lost}, {"names, not looked up: ", f.names}} {
 		if len(p.seeds) > 0 {
 			parts = append(parts, p.text+few(p.seeds))
 		}
