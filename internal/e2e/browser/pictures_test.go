@@ -47,7 +47,7 @@ var scenes = []struct {
 }
 
 // TestPictures saves the page at three sizes, in both themes, with few and with many nodes, healthy and with faults. A
-// person looks at the pictures: go test ./browser -run TestPictures -pictures /tmp/pictures
+// person looks at them. To make them, run go test ./browser -run TestPictures -pictures DIR.
 func TestPictures(t *testing.T) {
 	if *pictures == "" {
 		t.Skip("it takes -pictures")
