@@ -123,6 +123,13 @@ type Config struct {
 	// no effect with placement.LeastPartitions, which fills nodes in passes. Default 0: none.
 	SlowStart time.Duration
 
+	// AutoWeight lets the weight of this node follow its load. If the load of this node relative to its capacity is
+	// more than 10 % above or below the mean of all nodes, the node changes its weight by at most a quarter, at
+	// most once per minute. The weight stays between a half of Weight and twice Weight, and SetWeight replaces
+	// Weight. AutoWeight needs a Capacity, a load (Agent.SetLoad), and a strategy that uses weights. It is for
+	// work that moves with its partition. Pinned rooms don't: see affinity.Config.Rebalance. Default false.
+	AutoWeight bool
+
 	// AppVersion is the version of this node's application, at most 64 bytes. The list of members shows
 	// AppVersion, and the metrics count members by version, so that you can follow a deployment. Default:
 	// none.
@@ -409,6 +416,7 @@ func (c Config) checkTimings(problem func(bad bool, format string, args ...any))
 	problem(10*c.LeaseTTL < 13*c.HeartbeatInterval,
 		"LeaseTTL (%v) must be at least 1.3 times HeartbeatInterval (%v), because otherwise leases expire between two heartbeats",
 		c.LeaseTTL, c.HeartbeatInterval)
+	problem(c.AutoWeight && c.Capacity == 0, "AutoWeight needs a Capacity, because it compares the load with it")
 	problem(c.Handoff != 0 && (c.Handoff < c.LeaseTTL || c.Handoff > 24*time.Hour),
 		"Handoff is %v; it must be 0 (none), or %v (LeaseTTL, within which a silent node answers or is gone) to 24h",
 		c.Handoff, c.LeaseTTL)

@@ -78,6 +78,7 @@ func (c Config) core(g *gossip.Node, incarnation uint64) node.Config {
 		SeedNames:          names,
 		Bootstrap:          c.Bootstrap,
 		SlowStart:          c.SlowStart,
+		AutoWeight:         c.AutoWeight,
 		StartDraining:      c.StartDraining,
 		MinMembers:         c.MinMembers,
 		SplitForget:        forget,

@@ -78,8 +78,8 @@ type Config struct {
 	// other, until its load is not above SoftCeiling. A room goes to the least loaded node that stays below its
 	// own SoftCeiling, and then stays there for at least ten minutes. The node moves as few rooms as possible,
 	// so it prefers large rooms. Each move interrupts the calls of a room: see package reconnect. Rebalance
-	// needs a Capacity and a reported load. It must be above SoftCeiling, and with LimitGrowth below HardCeiling. 90 is a good value. Default 0: no
-	// room moves because of load.
+	// needs a Capacity and a reported load. It must be above SoftCeiling, and with LimitGrowth below
+	// HardCeiling. 90 is a good value. Default 0: no room moves because of load.
 	Rebalance int
 
 	// ReportLoad makes the resolver report the cost of the rooms hosted here as this node's load. Leave it
@@ -88,8 +88,8 @@ type Config struct {
 	ReportLoad bool
 
 	// Settle is the minimum time for which the cost of a claim stays reserved on its node. During this time,
-	// clients connect and the node's load begins to include them. With Rebalance, it is also how long the load
-	// of a node may include a room that has moved away. Default 5 s.
+	// clients connect and the node's load begins to include them. With Rebalance, the load of a node may
+	// include a room that has moved away for three times as long. Default 5 s.
 	Settle time.Duration
 
 	// Counter returns the sizes of the rooms of a dead node. During one sweep, all calls of the Counter

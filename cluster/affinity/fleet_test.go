@@ -266,3 +266,12 @@ func hasNode(pins map[string]pinstore.Pin, id lease.NodeID) bool {
 	}
 	return false
 }
+
+// ownedBy returns a room whose partition a node owns. Its name begins with a prefix.
+func (f *fleet) ownedBy(id, prefix string) string {
+	for i := 0; ; i++ {
+		if room := fmt.Sprint(prefix, i); f.owner(room) == lease.NodeID(id) {
+			return room
+		}
+	}
+}

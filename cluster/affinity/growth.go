@@ -107,16 +107,24 @@ func (k *keeper) limitGrowth(s *cluster.Snapshot, since time.Time) {
 	k.growth.measured(k.load, limit, since)
 }
 
-// grow returns an OutgrownError if a hosted room must not grow to what change makes of its need.
-func (r *Resolver) grow(h *Hosting, change func(capacity.Need) capacity.Need) error {
-	if !r.cfg.LimitGrowth {
-		return nil
+// grow applies change to the need of the room, and records the time. If the node has no room for what the change
+// costs, grow changes nothing and returns the units that the node lacks room for.
+func (h *Hosting) grow(change func(capacity.Need) capacity.Need) (refused int64) {
+	h.use.mu.Lock()
+	defer h.use.mu.Unlock()
+	need := change(h.need)
+	if h.r.cfg.LimitGrowth {
+		units := h.r.cost(need) - h.r.cost(h.need)
+		if units > 0 && !h.r.growth.admit(units) {
+			return units
+		}
 	}
-	need := h.needed()
-	units := r.cost(change(need)) - r.cost(need)
-	if units <= 0 || r.growth.admit(units) {
-		return nil
-	}
+	h.need, h.touched = need, time.Now()
+	return 0
+}
+
+// outgrown returns the error for a participant whose join would cost units that the node of a room lacks.
+func (r *Resolver) outgrown(h *Hosting, units int64) error {
 	r.counts.outgrown.Add(1)
 	s := r.agent.Snapshot()
 	return &OutgrownError{Room: h.room, Node: s.Self.ID, Relay: r.relayOf(s, h, units)}

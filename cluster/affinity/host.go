@@ -43,7 +43,7 @@ type Hosting struct {
 }
 
 // use contains the fields that participants change. A goroutine that holds the lock of a use must not take
-// another lock.
+// another lock, except that of growth.
 type use struct {
 	mu      sync.Mutex
 	need    capacity.Need
@@ -111,7 +111,7 @@ func (r *Resolver) host(ctx context.Context, room string, d Demand) (_ *Hosting,
 	r.checkFence() // the lease may have expired and been renewed during a pause of the process
 	r.counts.requests.Add(1)
 	if h := r.hosts.get(room); h != nil {
-		if err := r.join(h, needOf(d)); err != nil {
+		if err := h.join(needOf(d)); err != nil {
 			return nil, a, err
 		}
 		a = Assignment{Room: room, Partition: h.partition, Incarnation: h.self, Source: Cached, Reason: "hosted here"}
@@ -185,7 +185,7 @@ func (r *Resolver) open(a settled, n capacity.Need) (*Hosting, error) {
 			r.growth.opened(r.cost(n))
 		}
 	case opened != nil: // another caller was faster
-		err = r.join(opened, n)
+		err = opened.join(n)
 	}
 	return opened, err
 }
@@ -227,19 +227,13 @@ func (h *Hosting) Restate(d Demand) error {
 	return nil
 }
 
-// join lets a participant join a hosted room, unless the room would outgrow this node.
-func (r *Resolver) join(h *Hosting, n capacity.Need) error {
-	if err := r.grow(h, func(need capacity.Need) capacity.Need { return need.Joined(n) }); err != nil {
-		return err
+// join adds the demand of a joining participant, unless the room would outgrow this node. join never lowers the
+// need, because the participant may not know how many others there are.
+func (h *Hosting) join(n capacity.Need) error {
+	if refused := h.grow(func(need capacity.Need) capacity.Need { return need.Joined(n) }); refused > 0 {
+		return h.r.outgrown(h, refused)
 	}
-	h.join(n)
 	return nil
-}
-
-// join adds the demand of a joining participant. join never lowers the need, because the participant may not
-// know how many others there are.
-func (h *Hosting) join(n capacity.Need) {
-	h.touch(func(need capacity.Need) capacity.Need { return need.Joined(n) })
 }
 
 // LapseAfter makes the hosting end with ErrLapsed when it has not been touched for d. The room's pin then

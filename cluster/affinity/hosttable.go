@@ -230,14 +230,11 @@ func (t *hostTable) movable(now time.Time, generation uint64) (rooms []rebalance
 // verifies reports whether the pin of h is due to be read. The caller must hold the table's lock.
 func (h *Hosting) verifies(now time.Time) bool { return !h.verify.IsZero() && now.After(h.verify) }
 
-// pinOf returns the pin of a hosted room, or false if the room is not hosted.
-func (t *hostTable) pinOf(room string) (pinstore.Pin, bool) {
+// pinOf returns the pin of a hosting.
+func (t *hostTable) pinOf(h *Hosting) pinstore.Pin {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if h := t.rooms[room]; h != nil {
-		return h.pin, true
-	}
-	return pinstore.Pin{}, false
+	return h.pin
 }
 
 func (t *hostTable) count() int {

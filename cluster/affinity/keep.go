@@ -53,7 +53,7 @@ func (r *Resolver) keep(ctx context.Context, node *cluster.Agent) {
 	k := &keeper{
 		Resolver: r, every: node.Config().HeartbeatInterval,
 		reported: -1, sweepAll: time.Now().Add(jittered(r.cfg.PinTTL / 3)),
-		mover: rebalance.Mover{High: r.cfg.Rebalance, Low: r.cfg.SoftCeiling, Settle: r.cfg.Settle},
+		mover: rebalance.Mover{High: r.cfg.Rebalance, Low: r.cfg.SoftCeiling, Settle: departs * r.cfg.Settle},
 		warn:  time.Now().Add(r.cfg.Settle + r.liveness.TTL), // gives the application time to report its load
 	}
 	batches := node.Subscribe(ctx)

@@ -9,17 +9,18 @@ import (
 	"github.com/roost-cluster/roost/cluster/affinity/internal/capacity"
 	"github.com/roost-cluster/roost/cluster/affinity/internal/rebalance"
 	"github.com/roost-cluster/roost/cluster/affinity/pinstore"
-	"github.com/roost-cluster/roost/lease"
 )
 
 const (
 	// relievedAtOnce is the maximum number of rooms that move away between two heartbeats.
 	relievedAtOnce = 10
-	// triedAtOnce is the maximum number of rooms for which a node is looked for, per move.
-	triedAtOnce = 50
 	// recentBeats is how many heartbeats ago a node may have reported its load. If the report is older, no
 	// room moves to the node.
 	recentBeats = 2
+	// departs is how long a measured load may include a room that has moved away, as a multiple of
+	// Config.Settle. While participants follow their room, the old host still serves some of them, for up to
+	// ten seconds. If this were too short, too many rooms would move.
+	departs = 3
 )
 
 // relieving is the state of the log about the moves.
@@ -77,34 +78,28 @@ func (k *keeper) relieveOne(ctx context.Context, s *cluster.Snapshot, excess int
 	for i := range rooms {
 		rooms[i].Units = k.cost(needs[rooms[i].Name])
 	}
-	relief := func(m *cluster.Member) bool { return m.Age() <= recentBeats*k.every }
-	leaves := []lease.NodeID{s.Self.ID}
-	headroom := k.reserved.Headroom(s, capacity.Request{
-		Leaves: leaves, Relief: relief, Rejected: k.store.agreement.Rejected(), Silent: k.silence.Silent(),
-	})
-	for i, room := range rebalance.Order(rooms, excess, headroom) {
-		if i == triedAtOnce || !time.Now().Before(k.due) {
-			break // the rules of many rooms exclude the nodes with headroom
-		}
-		pin, hosted := k.hosts.pinOf(room.Name)
-		if !hosted {
+	overload := rebalance.Overload{
+		Node: s.Self.ID, Snapshot: s, Reserved: &k.reserved, Excess: excess,
+		Recent: func(m *cluster.Member) bool { return m.Age() <= recentBeats*k.every },
+	}
+	for m := range overload.Moves(rooms, func(r rebalance.Room) capacity.Request { return k.request(s, r.Name, needs[r.Name]).Request }) {
+		h := k.hosts.get(m.Room.Name)
+		if h == nil {
+			k.reserved.Cancel(m.Reserved)
 			continue
 		}
-		q := k.request(s, room.Name, needs[room.Name])
-		q.Leaves, q.Relief = leaves, relief
-		to, reserved, err := k.reserved.Place(s, q.Request, 1)
-		if err != nil {
-			continue // the room's rules exclude the nodes with headroom
-		}
-		_, _, err = k.move(ctx, s, q.Request, pin, to.Member, reserved, overloaded)
+		_, _, err := k.move(ctx, s, m.Request, k.hosts.pinOf(h), m.To.Member, m.Reserved, overloaded)
 		switch {
 		case err == nil:
-			return room, nil
-		case errors.Is(err, pinstore.ErrStore), ctx.Err() != nil:
-			if h := k.hosts.get(room.Name); h != nil {
-				k.hosts.verifyAt(h, time.Now()) // the room may have moved
-			}
-			return room, err
+			return m.Room, nil
+		case !errors.Is(err, errFull):
+			k.hosts.verifyAt(h, time.Now()) // the room may have moved
+		}
+		if errors.Is(err, pinstore.ErrStore) || ctx.Err() != nil {
+			return m.Room, err
+		}
+		if !time.Now().Before(k.due) {
+			break
 		}
 	}
 	return moved, nil

@@ -23,9 +23,17 @@ type crowded struct {
 
 const roomUnits = 95
 
-func newCrowded(t *testing.T, cfg affinity.Config, rooms int) *crowded {
+// newCrowded makes a host rooms. The nodes in full host one large room each, and the others know that.
+func newCrowded(t *testing.T, cfg affinity.Config, rooms int, full ...string) *crowded {
 	t.Helper()
 	f := newFleet(t, pinstore.NewMemory(), cfg, "a", "b", "c")
+	for _, id := range full {
+		room := f.ownedBy(id, "full-")
+		if err := f.hostAt(id, room, 1).Restate(affinity.Demand{Units: capacity * 78 / 100}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	time.Sleep(5 * time.Second)
 	c := &crowded{fleet: f, hosted: make(map[string]*affinity.Hosting), left: make(map[string][]time.Time)}
 	c.every = affinity.Demand{Units: roomUnits}
 	for i := 0; len(c.hosted) < rooms; i++ {
@@ -176,12 +184,7 @@ func TestRebalanceRests(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		own := ""
-		for i := 0; own == ""; i++ {
-			if room := fmt.Sprint("own-", i); c.owner(room) == to {
-				own = room
-			}
-		}
+		own := c.ownedBy(string(to), "own-")
 		c.every = affinity.Demand{Units: 100}
 		overload(own, 750)
 		c.run(9 * time.Minute)
@@ -194,35 +197,15 @@ func TestRebalanceRests(t *testing.T) {
 // While no other node has headroom, no room moves. When a node joins, rooms move to it.
 func TestRebalanceNeedsHeadroom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := newCrowded(t, affinity.Config{Rebalance: 90, ReportLoad: true}, 10)
-		for _, id := range []string{"b", "c"} {
-			for i := 0; ; i++ {
-				room := fmt.Sprint(id, i)
-				if c.resolve("b", room, 1).Node != lease.NodeID(id) {
-					continue
-				}
-				h := c.hostAt(id, room, 1)
-				if err := h.Restate(affinity.Demand{Units: 780}); err != nil {
-					t.Fatal(err)
-				}
-				break
-			}
-		}
-		c.run(3 * time.Second)
-		began := c.moves() // the loads of b and c may not have been known
+		c := newCrowded(t, affinity.Config{Rebalance: 90, ReportLoad: true}, 10, "b", "c")
 		c.run(time.Minute)
-		if c.moves() != began || began > 2 {
-			t.Errorf("%d rooms moved, then %d", began, c.moves()-began)
+		if s := c.rooms["a"].Stats(); c.moves() != 0 || s.Excess != 150 {
+			t.Errorf("%d rooms moved, excess %d; want 0 and 150", c.moves(), s.Excess)
 		}
-		if began == 0 {
-			if s := c.rooms["a"].Stats(); s.Excess != 150 {
-				t.Errorf("excess %d, want 150", s.Excess)
-			}
-			c.start("d")
-			c.run(time.Minute)
-			if c.moves() != 2 || c.at("d") != 2 {
-				t.Errorf("%d rooms moved, %d to the new node", c.moves(), c.at("d"))
-			}
+		c.start("d")
+		c.run(time.Minute)
+		if c.moves() != 2 || c.at("d") != 2 {
+			t.Errorf("%d rooms moved, %d to the new node", c.moves(), c.at("d"))
 		}
 	})
 }

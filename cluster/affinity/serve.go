@@ -53,11 +53,10 @@ func (r *Resolver) enter(ctx context.Context, room string, d Demand) (*Hosting, 
 		if err != nil {
 			return h, err
 		}
-		if err = r.grow(h, h.withOneMore); err != nil {
-			h.idle() // this may have been the first participant
-			return h, err
-		}
-		if h.arrive() {
+		switch refused, ended := h.arrive(); {
+		case refused > 0:
+			return h, r.outgrown(h, refused)
+		case !ended:
 			return h, nil
 		}
 		if err := ctx.Err(); err != nil {
@@ -66,32 +65,27 @@ func (r *Resolver) enter(ctx context.Context, room string, d Demand) (*Hosting, 
 	}
 }
 
-// withOneMore returns the need of the room once another participant has arrived.
-func (h *Hosting) withOneMore(n capacity.Need) capacity.Need {
-	h.r.hosts.mu.Lock()
-	defer h.r.hosts.mu.Unlock()
-	if served := h.served + 1; served > n.Size() {
-		return n.Counted(served)
-	}
-	return n
-}
-
-// arrive counts a participant. arrive returns false if the hosting has ended.
-func (h *Hosting) arrive() bool {
+// arrive counts a participant, unless the hosting has ended. If the room would outgrow this node, arrive returns
+// the units that the node lacks room for.
+func (h *Hosting) arrive() (refused int64, ended bool) {
 	h.r.hosts.mu.Lock()
 	defer h.r.hosts.mu.Unlock()
 	if h.err != nil {
-		return false
+		return 0, true
 	}
-	h.served++
-	served := h.served
-	h.touch(func(n capacity.Need) capacity.Need {
+	served := h.served + 1
+	refused = h.grow(func(n capacity.Need) capacity.Need {
 		if served > n.Size() {
 			return n.Counted(served) // else the demand already expects more participants
 		}
 		return n
 	})
-	return true
+	if refused > 0 {
+		h.idle() // this may have been the first participant
+		return refused, false
+	}
+	h.served = served
+	return 0, false
 }
 
 // depart is the inverse of arrive. After the last participant has left, it schedules releaseIdle.
@@ -101,18 +95,11 @@ func (h *Hosting) depart() {
 	h.served--
 	served := h.served
 	h.touch(func(n capacity.Need) capacity.Need { return n.Counted(served) })
-	h.idleLocked()
+	h.idle()
 }
 
-// idle schedules releaseIdle if the room has no participants.
+// idle schedules releaseIdle if the room has no participants. The caller must hold the table's lock.
 func (h *Hosting) idle() {
-	h.r.hosts.mu.Lock()
-	defer h.r.hosts.mu.Unlock()
-	h.idleLocked()
-}
-
-// idleLocked is idle. The caller must hold the table's lock.
-func (h *Hosting) idleLocked() {
 	if h.served == 0 && h.err == nil && !h.lingers {
 		h.lingers = true
 		time.AfterFunc(linger, h.releaseIdle)

@@ -69,6 +69,7 @@ func (n *Node) SetWeight(now time.Time, w uint32) {
 	n.checkLease(now)
 	n.slowStart.stopSlowStart()
 	n.slowStart.wanted = w
+	n.weight.rebase(now, w)
 	if w != n.set.Self().Weight {
 		n.slowStart.weigh(w)
 		n.announceNews(now)

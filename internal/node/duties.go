@@ -39,6 +39,7 @@ func (n *Node) allDuties() []duty {
 		{n.health.applyHealth, at(&n.health.until)},
 		{n.cordons.reportCordons, nil},
 		{n.slowStart.grow, at(&n.slowStart.next)},
+		{n.weight.adjust, at(&n.weight.next)},
 		{n.tables.plan, nil},
 		{n.tables.publishDue, at(&n.when.publish)},
 		{n.gossipDue, at(&n.when.gossip)},

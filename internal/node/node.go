@@ -30,6 +30,7 @@ type Node struct {
 	damping   damping
 	isolation isolation
 	slowStart slowStart
+	weight    autoWeight
 	assigner  assigner
 	handing   handing
 	tables    tables
@@ -78,6 +79,7 @@ func New(now time.Time, cfg Config, seed uint64) *Node {
 		rejoin:    rejoin{debounce: cfg.Debounce},
 		damping:   damping{off: cfg.DisableFlapDamping, ttl: cfg.LeaseTTL},
 		slowStart: slowStart{over: cfg.SlowStart, wanted: cfg.Self.Weight},
+		weight:    autoWeight{base: cfg.Self.Weight},
 		asleep:    asleep{rng: rand.New(rand.NewPCG(seed, 1))},
 		assigner:  assigner{on: placement.Remembers(cfg.Strategy), quorum: now},
 		handing:   handing{bound: cfg.Handoff, state: handoff.New(), waits: make(map[placement.Partition]*wait)},
@@ -89,6 +91,9 @@ func New(now time.Time, cfg Config, seed uint64) *Node {
 	}
 	if n.health.begin(cfg.Checked); cfg.Checked {
 		n.life.holds[CauseUnhealthy] = Hold{Cause: CauseUnhealthy, Reason: n.health.why()} // not logged yet
+	}
+	if cfg.AutoWeight {
+		n.weight.begin(now)
 	}
 	if cfg.StartDraining {
 		n.life.hold(now, Hold{Cause: CauseDraining, Reason: "since its start"})
@@ -103,7 +108,7 @@ func New(now time.Time, cfg Config, seed uint64) *Node {
 func (n *Node) connect() {
 	n.life.Node, n.waiting.Node, n.join.Node, n.rejoin.Node, n.reach.Node, n.address.Node = n, n, n, n, n, n
 	n.asleep.Node, n.clock.Node, n.watch.Node, n.health.Node, n.damping.Node = n, n, n, n, n
-	n.identity.Node, n.cordons.Node = n, n
+	n.identity.Node, n.cordons.Node, n.weight.Node = n, n, n
 	n.isolation.Node, n.slowStart.Node, n.assigner.Node, n.handing.Node, n.tables.Node = n, n, n, n, n
 }
 

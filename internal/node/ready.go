@@ -32,6 +32,7 @@ type Config struct {
 	SeedNames          []string // names that have to be looked up
 	Bootstrap          bool
 	SlowStart          time.Duration
+	AutoWeight         bool          // the weight follows the load
 	MinMembers         int           // fewest live members with which the node owns anything
 	SplitForget        time.Duration // how long a silent member counts as a voter; 0 = all sides of a split continue
 	StartDraining      bool

@@ -23,7 +23,7 @@ type counted struct {
 }
 
 // limited performs an op with a limit. The node's units are in a different slot than the room's pin, so one
-// script cannot update both. If the server of the node's units is down, there is no limit.
+// script cannot update both. If the server of the node's units is down, a new room has no limit.
 func (s *Store) limited(ctx context.Context, op pinstore.Op) pinstore.Result {
 	if err := check(&op); err != nil {
 		return pinstore.Result{Err: storeError(fmt.Sprintf("room %.80q", op.Room), err)}
@@ -50,10 +50,14 @@ func (s *Store) claim(ctx context.Context, op pinstore.Op) pinstore.Result {
 }
 
 // replace counts the units before it replaces the pin, which takes two round trips. The room may have a host,
-// and a host that reads another node's pin loses the room, even if the store restores the host's pin later.
+// and a host that reads another node's pin loses the room, even if the store restores the host's pin later. If
+// the server of the node's units is down, the room stays, because no replacement with a limit is urgent.
 func (s *Store) replace(ctx context.Context, op pinstore.Op) pinstore.Result {
 	units := s.count(ctx, op, "")
-	if units.err == nil && units.quarter == "" {
+	if units.err != nil {
+		return pinstore.Result{Err: storeError(fmt.Sprintf("room %.80q", op.Room), units.err)}
+	}
+	if units.quarter == "" {
 		stands := s.swapAll(ctx, []pinstore.Op{{Partition: op.Partition, Room: op.Room}})[0]
 		stands.Full, stands.Counted = stands.Err == nil, units.before
 		return stands

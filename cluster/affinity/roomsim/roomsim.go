@@ -428,25 +428,18 @@ func (f *fleet) relieveOne(n *node, excess int64) bool {
 		}
 	}
 	recent := f.clock().Add(-2 * f.Report)
-	relief := func(m *cluster.Member) bool { return !m.Renewed.Before(recent) }
-	leaves := []lease.NodeID{n.ID}
-	headroom := n.reserved.Headroom(f.snapshot, capacity.Request{Leaves: leaves, Relief: relief})
-	for _, candidate := range rebalance.Order(rooms, excess, headroom) {
-		r := n.rooms[candidate.Name]
-		q := f.request(r, r.units)
-		q.Leaves, q.Relief = leaves, relief
-		to, reserved, err := n.reserved.Place(f.snapshot, q, 1)
-		if err != nil {
-			continue
+	overload := rebalance.Overload{
+		Node: n.ID, Snapshot: f.snapshot, Reserved: &n.reserved, Excess: excess,
+		Recent: func(m *cluster.Member) bool { return !m.Renewed.Before(recent) },
+	}
+	for m := range overload.Moves(rooms, func(r rebalance.Room) capacity.Request { return f.request(n.rooms[r.Name], r.Units) }) {
+		target := f.of[m.To.Member]
+		if f.count(target, m.Room.Units, n.reserved.Limits.SoftOf(target.Member)) {
+			f.move(n.rooms[m.Room.Name], target)
+			return true
 		}
-		target := f.of[to.Member]
-		if !f.count(target, r.units, n.reserved.Limits.SoftOf(target.Member)) {
-			n.reserved.Cancel(reserved)
-			n.reserved.Raise(target.ID, target.sum())
-			continue
-		}
-		f.move(r, target)
-		return true
+		n.reserved.Cancel(m.Reserved)
+		n.reserved.Raise(target.ID, target.sum())
 	}
 	return false
 }

@@ -111,10 +111,10 @@ func (c *Choice) Incarnation() lease.Incarnation {
 type Ceilings struct{ Soft, Hard int }
 
 // SoftOf returns a member's soft ceiling in units.
-func (l Ceilings) SoftOf(m *cluster.Member) int64 { return percent(m.Capacity, l.Soft) }
+func (l Ceilings) SoftOf(m *cluster.Member) int64 { return Percent(m.Capacity, l.Soft) }
 
 // HardOf returns a member's hard ceiling in units.
-func (l Ceilings) HardOf(m *cluster.Member) int64 { return percent(m.Capacity, l.Hard) }
+func (l Ceilings) HardOf(m *cluster.Member) int64 { return Percent(m.Capacity, l.Hard) }
 
 // choose calls pick. If only silent members can take a new room, one of them gets it, because a room without
 // a node is worse than a room whose node may not reach the store. If a room is moved on request, choose never

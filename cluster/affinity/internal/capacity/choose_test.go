@@ -183,12 +183,12 @@ func TestChooseBeforeTheTable(t *testing.T) {
 func TestPercent(t *testing.T) {
 	for _, n := range []int64{0, 1, 99, 100, 101, 12_345, 1 << 53} {
 		for _, share := range []int{1, 50, 80, 100, 150} {
-			if got, want := percent(n, share), n*int64(share)/100; got != want {
+			if got, want := Percent(n, share), n*int64(share)/100; got != want {
 				t.Errorf("%d %% of %d: %d, want %d", share, n, got, want)
 			}
 		}
 	}
-	if got := percent(1<<62, 80); got < 0 || got > 1<<62 {
+	if got := Percent(1<<62, 80); got < 0 || got > 1<<62 {
 		t.Errorf("80 %% of 2^62 overflows to %d", got)
 	}
 }

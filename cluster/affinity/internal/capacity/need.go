@@ -46,6 +46,9 @@ func Replacing(p pinstore.Pin, why string) pinstore.Pin {
 // Replaced reports whether a pin was marked by Replacing and its host has not refreshed it since, and returns
 // the reason.
 func Replaced(p pinstore.Pin) (why string, ok bool) {
+	if !strings.Contains(p.Needs, replaced+"=") {
+		return "", false // nearly all pins, and parsing takes time
+	}
 	all, _ := url.ParseQuery(p.Needs)
 	return all.Get(replaced), all.Has(replaced)
 }

@@ -94,7 +94,7 @@ func TestSaturateReservations(t *testing.T) {
 	}
 	for _, n := range []int64{1 << 62, math.MaxInt64} {
 		for _, share := range []int{150, 1 << 40, math.MaxInt} {
-			if got := percent(n, share); got != math.MaxInt64 && got < n {
+			if got := Percent(n, share); got != math.MaxInt64 && got < n {
 				t.Errorf("%d %% of %d overflows to %d", share, n, got)
 			}
 		}

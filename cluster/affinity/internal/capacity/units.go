@@ -45,8 +45,9 @@ func Plus(a, b int64) int64 {
 // negative.
 func Times(a, b int64) int64 { return saturated(bits.Mul64(uint64(a), uint64(b))) }
 
-// percent returns share percent of n, or the greatest int64.
-func percent(n int64, share int) int64 {
+// Percent returns share percent of n, which must not be negative. If the result is too large, Percent returns the
+// greatest int64.
+func Percent(n int64, share int) int64 {
 	high, low := bits.Mul64(uint64(n), uint64(share))
 	const whole = 100
 	if high >= whole { // bits.Div64 would panic

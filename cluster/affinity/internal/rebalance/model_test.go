@@ -42,6 +42,8 @@ const (
 	noHighMark    worldFault = "a node starts at the low mark"
 	trustsStale   worldFault = "an old report counts"
 	forgets       worldFault = "a lost answer is not followed by a read"
+	blind         worldFault = "a move replaces any pin"
+	trustsLoad    worldFault = "the load counts as measured, although a room has just left"
 )
 
 // These are the invariants.
@@ -50,13 +52,14 @@ const (
 	rests       = "no room moves twice within ten minutes"
 	stopsLow    = "an overloaded node stops below the low mark"
 	startsHigh  = "only a node above the high mark starts to move rooms"
-	oneNode     = "each room has one pin"
+	ownRooms    = "a node only moves rooms that are pinned to it"
 	movesEnough = "no room moves when enough rooms have moved"
 )
 
 type worldLimits struct {
-	a, b                                           int // rooms at first
-	ticks, reports, grows, ends, dies, lost, rests int
+	a, b                                                   int // rooms at first
+	ticks, reports, grows, ends, dies, lost, rests, others int
+	measured                                               bool // by the application: a room that has left counts for a while
 }
 
 // world runs the real Mover, the real reservations and a real Memory on each node.
@@ -77,6 +80,7 @@ type worldNode struct {
 	mover    rebalance.Mover
 	reserved capacity.Reservations
 	hosts    map[string]time.Time // when a room arrived by a move; zero if it began here
+	left     []time.Time          // when rooms left that the measured load may still include
 	own      int64                // load of the application besides the rooms
 	grew     time.Time            // when own last grew
 	dead     bool
@@ -99,6 +103,9 @@ func newWorld(l worldLimits, f worldFault) *world {
 		in.Nodes = append(in.Nodes, placement.Node{ID: id, Weight: 1})
 		n := &worldNode{Incarnation: lease.Incarnation{Node: id, Number: 1}, hosts: make(map[string]time.Time)}
 		n.mover = rebalance.Mover{High: worldHigh, Low: worldLow}
+		if l.measured {
+			n.mover.Settle = worldSettle
+		}
 		if f == noLowMark {
 			n.mover.Low = worldHigh
 		}
@@ -128,7 +135,7 @@ func (w *world) swap(op pinstore.Op) pinstore.Result {
 
 func (w *world) pin(room string) pinstore.Pin { return w.swap(pinstore.Op{Room: room}).Pin }
 
-func (n *worldNode) carries() int64 { return n.own + int64(len(n.hosts))*worldUnits }
+func (n *worldNode) carries() int64 { return n.own + int64(len(n.hosts)+len(n.left))*worldUnits }
 
 // committed is what a node carries once all participants have followed their rooms.
 func (w *world) committed(n *worldNode) int64 {
@@ -183,36 +190,36 @@ func (w *world) move(n *worldNode, lost bool) {
 		}
 		return
 	}
-	q := capacity.Request{Cost: worldUnits, Leaves: []lease.NodeID{n.Node}, Relief: func(m *cluster.Member) bool {
-		return w.fault == trustsStale || m.Age() <= worldBeats
-	}}
 	var rooms []rebalance.Room
 	for _, room := range slices.Sorted(maps.Keys(n.hosts)) {
 		if came := n.hosts[room]; came.IsZero() || now.Sub(came) >= rebalance.Rest || w.fault == noRest {
 			rooms = append(rooms, rebalance.Room{Name: room, Units: worldUnits})
 		}
 	}
-	for _, room := range rebalance.Order(rooms, excess, n.reserved.Headroom(s, q)) {
-		q.Room = room.Name
-		to, reserved, err := n.reserved.Place(s, q, 1)
-		if err != nil {
-			return
-		}
+	overload := rebalance.Overload{
+		Node: n.Node, Snapshot: s, Reserved: &n.reserved, Excess: excess,
+		Recent: func(m *cluster.Member) bool { return w.fault == trustsStale || m.Age() <= worldBeats },
+	}
+	for m := range overload.Moves(rooms, func(r rebalance.Room) capacity.Request { return capacity.Request{Room: r.Name, Cost: r.Units} }) {
 		if w.fault == noReservation {
-			n.reserved.Cancel(reserved)
+			n.reserved.Cancel(m.Reserved)
 		}
-		if w.moveTo(n, room.Name, to, reserved, lost) {
+		if w.try(n, m, lost) {
 			return
 		}
 	}
 }
 
-// moveTo replaces the pin of a room. moveTo returns false if another node has filled the target, or the room
-// has moved already.
-func (w *world) moveTo(n *worldNode, room string, choice capacity.Choice, reserved capacity.Reservation, lost bool) bool {
-	m := choice.Member
+// try replaces the pin of a room. try returns false if another node has filled the target, or the room has moved
+// already.
+func (w *world) try(n *worldNode, move rebalance.Move, lost bool) bool {
+	room, m, reserved := move.Room.Name, move.To.Member, move.Reserved
 	to := w.nodes[m.ID[0]-'a']
 	op := pinstore.Op{Room: room, If: pinstore.Pin{Incarnation: n.Incarnation}, Set: pinstore.Pin{Incarnation: to.Incarnation}}
+	before := w.pin(room)
+	if w.fault == blind {
+		op.If = before
+	}
 	if w.fault != noReservation && w.fault != ownOnly {
 		op.Limit, op.Units, op.Window = n.reserved.Limits.SoftOf(m)-m.Load, worldUnits, m.Age()+worldSettle
 	}
@@ -226,6 +233,9 @@ func (w *world) moveTo(n *worldNode, room string, choice capacity.Choice, reserv
 		n.reserved.Cancel(reserved)
 		return false
 	}
+	if before.Incarnation != n.Incarnation {
+		w.breaks(ownRooms)
+	}
 	w.check(n, to, room)
 	w.places = append(w.places, placed{n.Node, to.Node, time.Now()})
 	w.moved[room] = time.Now()
@@ -233,7 +243,12 @@ func (w *world) moveTo(n *worldNode, room string, choice capacity.Choice, reserv
 		n.doubt = room
 	} else {
 		delete(n.hosts, room)
-		n.mover.Departed(time.Now(), worldUnits)
+		if w.left.measured {
+			n.left = append(n.left, time.Now())
+		}
+		if w.fault != trustsLoad {
+			n.mover.Departed(time.Now(), worldUnits)
+		}
 	}
 	return true
 }
@@ -257,8 +272,15 @@ func (w *world) check(n, to *worldNode, room string) {
 	}
 }
 
-// arrive makes the participants of moved rooms follow them.
+// arrive makes the participants of moved rooms follow them, after their former hosts have heard of the moves.
 func (w *world) arrive() {
+	for _, n := range w.nodes {
+		maps.DeleteFunc(n.hosts, func(room string, _ time.Time) bool {
+			at := w.pin(room)
+			return at.Number > 0 && at.Incarnation != n.Incarnation
+		})
+		n.left = slices.DeleteFunc(n.left, func(at time.Time) bool { return time.Since(at) >= worldSettle })
+	}
 	for room := range w.rooms {
 		at := w.pin(room)
 		for _, n := range w.nodes {
@@ -302,6 +324,17 @@ func (w *world) actions() (all []action) {
 		}
 		clear(w.nodes[0].hosts)
 	})
+	add(w.left.others, "somebody moves a room of a to b", func(w *world) {
+		w.left.others--
+		a, b := w.nodes[0], w.nodes[1]
+		for _, room := range slices.Sorted(maps.Keys(a.hosts)) {
+			if w.pin(room).Incarnation == a.Incarnation {
+				w.swap(pinstore.Op{Room: room, If: pinstore.Pin{Incarnation: a.Incarnation}, Set: pinstore.Pin{Incarnation: b.Incarnation}})
+				w.moved[room] = time.Now()
+				return
+			}
+		}
+	})
 	add(w.left.ticks, "time passes", func(w *world) { w.left.ticks--; time.Sleep(worldTick); w.arrive() })
 	add(w.left.rests, "minutes pass", func(w *world) {
 		w.left.rests--
@@ -322,6 +355,9 @@ func (w *world) key() string {
 	fmt.Fprint(&b, w.left, w.broken)
 	for _, n := range w.nodes {
 		fmt.Fprint(&b, "|", n.own, n.dead, n.doubt, n.relieves, n.load, age(n.reported), age(n.grew))
+		for _, at := range n.left {
+			fmt.Fprint(&b, " ", age(at))
+		}
 		for _, room := range slices.Sorted(maps.Keys(n.hosts)) {
 			fmt.Fprint(&b, " ", room, age(n.hosts[room]))
 		}
@@ -337,15 +373,6 @@ func (w *world) key() string {
 	return b.String()
 }
 
-// lookForLost looks for a room without a pin.
-func (w *world) lookForLost() {
-	for room := range w.rooms {
-		if w.pin(room).Number == 0 {
-			w.breaks(oneNode)
-		}
-	}
-}
-
 // worldState is a state by the way to it: a world cannot be copied, so it is built again for each step.
 type worldState struct {
 	trace  []action
@@ -359,7 +386,6 @@ func after(l worldLimits, f worldFault, trace []action) *worldState {
 	for _, a := range trace {
 		a.do(w)
 	}
-	w.lookForLost()
 	return &worldState{trace: trace, key: w.key(), next: w.actions(), broken: w.broken}
 }
 
@@ -376,7 +402,7 @@ func exploreWorld(t *testing.T, l worldLimits, f worldFault) (r explore.Result[s
 			},
 			MaxStates: 200_000,
 		}
-		for _, name := range []string{staysBelow, rests, stopsLow, startsHigh, oneNode, movesEnough} {
+		for _, name := range []string{staysBelow, rests, stopsLow, startsHigh, ownRooms, movesEnough} {
 			m.Invariants = append(m.Invariants, explore.Invariant[*worldState]{
 				Name: name, Holds: func(s *worldState) bool { return s.broken != name },
 			})
@@ -395,6 +421,8 @@ func TestModel(t *testing.T) {
 		"a lost answer":  {a: 4, b: 1, ticks: 1, reports: 1, lost: 1},
 		"rooms that end": {a: 4, b: 3, ticks: 1, reports: 2, grows: 1, ends: 1},
 		"minutes":        {a: 4, b: 3, ticks: 1, reports: 1, grows: 1, rests: 1},
+		"other movers":   {a: 5, b: 4, ticks: 1, reports: 1, others: 1},
+		"measured loads": {a: 4, b: 4, ticks: 2, reports: 2, measured: true},
 	} {
 		t.Run(what, func(t *testing.T) {
 			if r := exploreWorld(t, l, ""); r.Broken != "" || !r.Whole {
@@ -419,6 +447,8 @@ func TestModelFindsBrokenRules(t *testing.T) {
 		noHighMark:    {worldLimits{a: 3}, startsHigh},
 		trustsStale:   {worldLimits{a: 4, b: 3, ticks: 2, grows: 1}, staysBelow},
 		forgets:       {worldLimits{a: 4, b: 1, lost: 1}, movesEnough},
+		blind:         {worldLimits{a: 5, b: 4, others: 1}, ownRooms},
+		trustsLoad:    {worldLimits{a: 4, b: 1, measured: true}, movesEnough},
 	} {
 		t.Run(string(f), func(t *testing.T) {
 			if r := exploreWorld(t, c.limits, f); r.Broken != c.want {

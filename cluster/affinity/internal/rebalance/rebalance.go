@@ -1,16 +1,20 @@
 // Package rebalance decides which rooms an overloaded node moves to other nodes.
 //
-// A [Mover] decides when rooms have to move, and by how many units the load has to fall. [Order] sorts the
-// rooms of the node by how well their move would help. Package capacity chooses where each room goes.
+// A [Mover] decides when rooms have to move, and by how many units the load has to fall. An [Overload] lists the
+// moves that would help, the best first. Package capacity chooses where each room goes.
 //
-// The package is pure: it reads no clock, and calls nothing.
+// The package is pure: it reads no clock, and does no I/O.
 package rebalance
 
 import (
 	"cmp"
-	"math/bits"
+	"iter"
 	"slices"
 	"time"
+
+	"github.com/roost-cluster/roost/cluster"
+	"github.com/roost-cluster/roost/cluster/affinity/internal/capacity"
+	"github.com/roost-cluster/roost/lease"
 )
 
 // Rest is how long a room stays on a node after it was moved there.
@@ -32,17 +36,18 @@ type departed struct {
 	at    time.Time
 }
 
-// Excess returns by how many units the load of the node is too high, or 0 if no room has to move.
-func (m *Mover) Excess(now time.Time, load, capacity int64) int64 {
+// Excess returns by how many units the load of a node with a capacity of limit units is too high, or 0 if no room
+// has to move.
+func (m *Mover) Excess(now time.Time, load, limit int64) int64 {
 	m.departed = slices.DeleteFunc(m.departed, func(d departed) bool { return now.Sub(d.at) >= m.Settle })
 	for _, d := range m.departed {
 		load -= d.units
 	}
-	low := percent(capacity, m.Low)
+	low := capacity.Percent(limit, m.Low)
 	switch {
-	case capacity == 0 || load <= low:
+	case limit == 0 || load <= low:
 		m.overloaded = false
-	case load > percent(capacity, m.High):
+	case load > capacity.Percent(limit, m.High):
 		m.overloaded = true
 	}
 	if !m.overloaded {
@@ -58,17 +63,6 @@ func (m *Mover) Departed(now time.Time, units int64) {
 	}
 }
 
-// percent returns share percent of n, which must not be negative.
-func percent(n int64, share int) int64 {
-	const whole = 100
-	high, low := bits.Mul64(uint64(n), uint64(share))
-	if high >= whole {
-		return n // share is above 100, so n is the smaller of the two
-	}
-	part, _ := bits.Div64(high, low, whole)
-	return int64(min(part, 1<<63-1))
-}
-
 // Room is a room on the overloaded node.
 type Room struct {
 	Name  string
@@ -76,12 +70,57 @@ type Room struct {
 	Size  int   // participants
 }
 
-// Order sorts rooms by the order in which to try to move them. Few moves disturb the fewest participants, so
+// Overload is what an overloaded node knows when it looks for a room to move.
+type Overload struct {
+	Node     lease.NodeID
+	Snapshot *cluster.Snapshot
+	Reserved *capacity.Reservations
+	Excess   int64
+	Recent   func(*cluster.Member) bool // the load of a member is known well enough for a move to it
+}
+
+// Move is a room that can move to another node. The room's units are reserved there. If the move does not
+// happen, the caller must cancel the reservation.
+type Move struct {
+	Room     Room
+	Request  capacity.Request
+	To       capacity.Choice
+	Reserved capacity.Reservation
+}
+
+// tried is the maximum number of rooms for which a node is looked for, because the rules of many rooms may exclude
+// the nodes with headroom.
+const tried = 50
+
+// Moves returns the moves that would help, the best first. Moves calls request for the request of a room, without
+// Leaves and Relief, and reserves the units of a move before it returns the move.
+func (o *Overload) Moves(rooms []Room, request func(Room) capacity.Request) iter.Seq[Move] {
+	return func(yield func(Move) bool) {
+		if len(rooms) == 0 {
+			return
+		}
+		leaving := func(room Room) capacity.Request {
+			q := request(room)
+			q.Leaves, q.Relief = []lease.NodeID{o.Node}, o.Recent
+			return q
+		}
+		rooms = order(rooms, o.Excess, o.Reserved.Headroom(o.Snapshot, leaving(rooms[0])))
+		for _, room := range rooms[:min(tried, len(rooms))] {
+			q := leaving(room)
+			to, reserved, err := o.Reserved.Place(o.Snapshot, q, 1)
+			if err == nil && !yield(Move{room, q, to, reserved}) {
+				return
+			}
+		}
+	}
+}
+
+// order sorts rooms by the order in which to try to move them. Few moves disturb the fewest participants, so
 // the first room is the smallest room that removes the whole excess. The rooms that are too small for that
 // follow, the largest first, because the fewest of them remove the excess. Of rooms with equal units, the
-// room with the fewest participants comes first. Order drops the rooms that exceed most, which is the
+// room with the fewest participants comes first. order drops the rooms that exceed most, which is the
 // greatest headroom of another node, and sorts in place.
-func Order(rooms []Room, excess, most int64) []Room {
+func order(rooms []Room, excess, most int64) []Room {
 	rooms = slices.DeleteFunc(rooms, func(r Room) bool { return r.Units > most || r.Units <= 0 })
 	slices.SortFunc(rooms, func(a, b Room) int {
 		enough, enoughToo := a.Units >= excess, b.Units >= excess

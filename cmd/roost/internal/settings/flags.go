@@ -241,6 +241,11 @@ func (a *Agent) advanced() []Setting {
 			Usage: "do not wait until a --join address answers; use it for the first node of a new cluster",
 		},
 		{
+			Name: "auto-weight", Arg: "bool", Set: Bool(&c.AutoWeight),
+			Usage: "let --weight follow the load, between half and twice its value, so that busy nodes own fewer partitions. " +
+				"It needs --capacity and a load (POST /v1/load or --report-load)",
+		},
+		{
 			Name: "strict-ceiling", Arg: "bool", Set: Bool(&a.Rooms.StrictCeiling),
 			Usage: "while Redis does not answer, refuse new rooms instead of placing them above --hard-ceiling",
 		},
