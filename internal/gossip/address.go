@@ -155,7 +155,7 @@ func (o *own) locate(h host, reach []netip.AddrPort) (addr string, err error) {
 // briefly loses its regular address could switch to the address of a tunnel.
 func (o *own) guessAgain(h host, reach []netip.AddrPort, has bool) (netip.AddrPort, error) {
 	sources := h.sources(reach)
-	if has && !h.bridges(o.at.Addr()) { // containers that have gone are no reason to move to their bridge
+	if has && !h.bridges(o.at.Addr()) { // don't switch to a bridge because its containers are gone
 		sources = slices.DeleteFunc(sources, h.bridges)
 	}
 	switch {
@@ -230,7 +230,7 @@ func (h host) guess(seeds []netip.AddrPort) (netip.Addr, error) {
 	ip, err := h.outward()
 	switch {
 	case err != nil && len(far) == 0 && len(seeds) > 0:
-		return h.source(seeds[0]) // nodes of this host alone, without a network
+		return h.source(seeds[0]) // all nodes are on this host, which has no network
 	case err != nil:
 		return netip.Addr{}, err
 	case len(far) > 0 && !slices.ContainsFunc(far, func(s netip.AddrPort) bool { return s.Addr().Is4() == ip.Is4() }):
@@ -309,7 +309,7 @@ func hostAddrs() (all []hostAddr, err error) {
 	for _, i := range interfaces {
 		addrs, err := i.Addrs()
 		if err != nil {
-			continue // it has just gone
+			continue // the interface has just disappeared
 		}
 		for _, a := range addrs {
 			if network, ok := a.(*net.IPNet); ok {

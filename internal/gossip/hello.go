@@ -43,7 +43,7 @@ const (
 	otherHello = 6 // the versions differ
 )
 
-// Roles of the two sides of a hello, in addition to those of a watch stream.
+// Roles of the two sides of a hello, in addition to the roles of a watch stream.
 const (
 	roleCaller = 'c'
 	roleCallee = 'e'

@@ -18,7 +18,7 @@ type damping struct {
 	*Node
 	off         bool
 	ttl         time.Duration
-	countsUntil time.Time // until when returns count
+	countsUntil time.Time // returns count until then
 	until       time.Time // the node owns nothing until then; zero = it is not flapping
 	away        bool      // most other members have expired, so they have lost this node or are about to lose it
 	fenced      bool      // this node also gave up its own lease

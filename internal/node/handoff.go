@@ -93,7 +93,7 @@ func (h *handing) adoptTable(now time.Time, v *lease.View, table *placement.Tabl
 	handles := make([]lease.Handle, len(table.Nodes()))
 	for i, owner := range table.Nodes() {
 		at, ok := slices.BinarySearchFunc(v.Members, owner.ID, func(m lease.Member, id lease.NodeID) int { return cmp.Compare(m.ID, id) })
-		if ok && v.Members[at].Handoff { // otherwise it demands nothing
+		if ok && v.Members[at].Handoff { // a member without handoff demands nothing
 			handles[i] = v.Members[at].Handle
 		}
 	}
@@ -298,7 +298,7 @@ type waitFor uint8
 const (
 	toRun    waitFor = iota // the table names this node
 	toStop                  // the table names another node, which has not demanded it
-	toReturn                // its run was stopped
+	toReturn                // the table names another node, which has not demanded the partition
 )
 
 // reconcileWaits drops the waits that have ended, and returns what each partition waits for now.

@@ -30,7 +30,7 @@ const unchecked = "not checked yet"
 
 // verdict is the health of the application according to one source.
 type verdict struct {
-	why   string // the application is unhealthy; "" = it is healthy
+	why   string // why the application is unhealthy; "" = it is healthy
 	other int    // consecutive results that contradict the verdict
 }
 

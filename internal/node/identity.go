@@ -64,9 +64,9 @@ type Peer struct {
 // Peer returns the identity of the process and of its cluster, for a node that connects to this one.
 func (n *Node) Peer() Peer { return Peer{n.set.Handle(), n.identity.cluster} }
 
-// Met reports which node answered at the address of an exchange. The shell calls it before states are
-// exchanged. If Met returns an error, the shell must stop the exchange. The error is ErrSelf or
-// ErrOtherCluster. An Exchange without a target is one that memberlist started with a member.
+// Met reports which node answered at the address of an exchange. The shell calls it before states are exchanged. If Met
+// returns an error, the shell must stop the exchange. The error is ErrSelf or ErrOtherCluster. An Exchange without a
+// target was started by memberlist, with a member.
 func (n *Node) Met(now time.Time, x Exchange, p Peer) error {
 	n.checkLease(now)
 	if p.Node == n.set.Handle() {
@@ -135,7 +135,7 @@ func (i *identity) setCluster(id lease.ClusterID) {
 	}
 }
 
-// found creates the identity of a cluster that has none. Only a settled node that has the smallest id does
+// found creates the identity of a cluster that has no identity yet. Only a settled node that has the smallest id does
 // so. The other nodes adopt the identity from messages.
 func (i *identity) found(time.Time) {
 	settled := i.life.phase == Active || i.life.phase == Isolated || i.life.clockFenced

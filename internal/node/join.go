@@ -15,12 +15,12 @@ import (
 // which no member is known, because a long split does not heal by itself.
 type join struct {
 	*Node
-	until   time.Time // end of the grace
+	until   time.Time // end of the grace period
 	next    time.Time // when tryJoin has something to do; zero = nothing is planned
 	targets []*target // targets since the joining began, or of the latest attempt of a member
 	heard   time.Time // when the full state of another node last counted
-	waits   time.Time // until when such a state can end the joining, after an exchange
-	enterAt time.Time // when the joining ends because newcomers have answered; zero = none have
+	waits   time.Time // a full state can complete the join until then, after an exchange
+	enterAt time.Time // when the join completes because newcomers have answered; zero = none have
 	entered bool      // the node has been a member before
 	lost    lost
 	turns   map[string]int // the seed that a member tries next, by name, or "" for addresses
@@ -47,14 +47,14 @@ type target struct {
 type kind int
 
 const (
-	memberAddr kind = iota // of now or before
+	memberAddr kind = iota // a current or former member
 	seedAddr
 	seedName
 )
 
 const (
 	retryAfter  = 250 * time.Millisecond // until the next attempt, or up to twice as long
-	hangsAfter  = 250 * time.Millisecond // then another attempt takes the place of a hanging one
+	hangsAfter  = 250 * time.Millisecond // after this time, another attempt takes the place of a hanging one
 	lookupTime  = 5 * time.Second
 	triesAtOnce = 8
 	mostAtOnce  = 64
@@ -69,7 +69,7 @@ type Reason int
 // The reasons are listed in order of increasing severity.
 const (
 	NoAnswer     Reason = iota // the address has no node
-	HungUp                     // the connection was accepted and closed without a byte: a proxy whose target is away, or a node that is being stopped
+	HungUp                     // the connection was accepted and closed without a byte: a proxy whose target is down, or a node that is being stopped
 	OtherCluster               // ErrOtherCluster, or something that is not a node
 	Unfinished                 // the other side accepted the connection but did not finish in time, or did not answer over UDP: it is stuck but not gone
 	Refused                    // the other side refused the key, settings or cluster name of this node
@@ -439,8 +439,8 @@ func (j *join) noteState(now time.Time, m *lease.Message) {
 	}
 }
 
-// answered completes the join. If only newcomers have answered so far, a newcomer waits for a moment, because
-// a member, which knows the cluster time, may be about to answer.
+// answered completes the join. If only newcomers have answered so far, the node first waits for a moment, because a
+// member, which knows the cluster time, may be about to answer.
 func (j *join) answered(now time.Time) {
 	switch {
 	case j.set.Established():

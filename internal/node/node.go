@@ -183,11 +183,11 @@ func (n *Node) gossip(now time.Time) {
 	n.clock.warnSkew(now)
 	n.waiting.forgetStreams(now)
 	if n.heard {
-		n.out.Show = true // because of ages and loads
+		n.out.Show = true // ages and loads have changed
 	}
 	peers := deck{size: n.set.PeerCount(), card: n.set.Peer}
 	if !n.rejoin.began.IsZero() {
-		all := n.set.ExpiredAddrs(n.set.Peers(nil)) // they are probably still there
+		all := n.set.ExpiredAddrs(n.set.Peers(nil)) // expired members are probably still running
 		peers = deck{size: len(all), card: func(i int) string { return all[i] }}
 	}
 	recipients := min(n.cfg.GossipNodes, peers.size)

@@ -149,14 +149,14 @@ type asleep struct {
 	*Node
 	rng        *rand.Rand // separate, so that questions don't change other random choices
 	ask        time.Time  // when the next question is sent
-	until      time.Time  // until when many members are asked; zero = there is no reason to
+	until      time.Time  // many members are asked until then; zero = there is no reason to
 	misses     int        // consecutive questions without an answer
 	unanswered int        // consecutive rounds of questions that no member has answered
 }
 
 const (
 	asksInTTL  = 12 // how often a member is asked
-	mostMisses = 8  // misses after which questions are not repeated sooner
+	mostMisses = 8  // after this many misses, questions are not repeated sooner
 
 	fewUnanswered = 2 // rounds that may be lost packets; beyond that, an answer of another cluster counts
 )

@@ -18,15 +18,15 @@ type reach struct {
 	answered time.Time // time of the latest heartbeat before another node answered a challenge; leases are measured from there
 	since    time.Time // when the doubt began; zero = there is none
 	ask      time.Time // when the next challenges are sent
-	dial     time.Time // when exchanges are begun next
-	present  time.Time // when active members were found since then; zero = none were
+	dial     time.Time // when the next exchanges start
+	present  time.Time // when active members were found since the doubt began; zero = none were
 	streamed time.Time // when the latest stream showed active members to this joining node; the message may be a replay
-	first    time.Time // when such a stream first came in an exchange that this node had begun, with no packet showing them since
+	first    time.Time // when an exchange of this node first brought such a stream; starts over when seen is zero
 	seen     time.Time // when the latest such stream came; zero = none
 	oneWay   bool      // packets have had enough time to show what streams have shown
 	arrives  bool      // packets have arrived at the advertised address of this joining node
 	loops    bool      // own messages have come back
-	silent   string    // the advertised address in the latest state that knows active members, and waits for an answer
+	silent   string    // advertised address of the sender of the latest state that names active members and waits for an answer
 	limit    limiter
 }
 

@@ -35,7 +35,7 @@ type Config struct {
 	MinMembers         int           // fewest live members with which the node owns anything
 	SplitForget        time.Duration // how long a silent member counts as a voter; 0 = all sides of a split continue
 	StartDraining      bool
-	DisableFlapDamping bool          // a node that comes and goes keeps its partitions
+	DisableFlapDamping bool          // a flapping node keeps its partitions
 	Checked            bool          // the shell checks the node's application: see Checked
 	Handoff            time.Duration // maximum wait for other nodes before a partition runs; 0 = no handoff
 
