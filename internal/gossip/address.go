@@ -126,7 +126,7 @@ func (h host) reachedBy(at netip.AddrPort, others []netip.AddrPort) error {
 // why other nodes cannot reach this node at the returned address, or nil if the reason is not known.
 func (n *Node) Locate(reach []string) (addr string, err error) {
 	if n.host.addrs == nil {
-		return n.Addr(), nil // of a simulated network
+		return n.Addr(), nil // the network is simulated
 	}
 	return n.own.Load().locate(n.host, addrPorts(reach))
 }

@@ -50,7 +50,7 @@ type Config struct {
 	StreamTimeout time.Duration
 	Meta          func() []byte                        // this node's settings and cluster, at most 512 bytes; see Announce
 	Accept        func(name string, meta []byte) error // decides on another node's settings; runs under memberlist's lock: must not block
-	Ours          func(meta []byte) bool               // like Accept, but decides on another node's cluster; memberlist only lists nodes of this cluster; nil = it lists all
+	Ours          func(meta []byte) bool               // decides on another node's cluster, like Accept; memberlist only lists nodes of this cluster; nil = all
 	Log           *slog.Logger
 
 	// Live reports whether a node with a live lease is at an ip:port. nil means that all addresses are

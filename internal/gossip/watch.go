@@ -241,7 +241,7 @@ type trial struct {
 func (t *trial) end(opened, now time.Time, err error) {
 	first := !t.met
 	t.met, t.ended = true, now
-	t.silent = unanswered(err) || errors.Is(err, syscall.ECONNREFUSED) // ECONNREFUSED was sent via ICMP, because a process that ends resets its streams
+	t.silent = unanswered(err) || errors.Is(err, syscall.ECONNREFUSED) // ECONNREFUSED came via ICMP; a process that ends resets its streams
 	if first || now.Sub(opened) >= stableAfter {
 		t.pause = 0
 		return

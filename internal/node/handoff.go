@@ -297,8 +297,8 @@ type waitFor uint8
 
 const (
 	toRun    waitFor = iota // the table names this node
-	toStop                  // the table names another node, which has not demanded it
-	toReturn                // the table names another node, which has not demanded the partition
+	toStop                  // the table names another node, which has not demanded the partition
+	toReturn                // its run was stopped
 )
 
 // reconcileWaits drops the waits that have ended, and returns what each partition waits for now.

@@ -30,7 +30,7 @@ const (
 	typePushPull = 6
 	typeEncrypt  = 10 // memberlist without a key answers it with an error that names the key
 	typeErr      = 13
-	Busy         = 201 // of ours: the answer to a stream that had to make room, or that came too early
+	Busy         = 201 // roost's own type: the answer to a stream that had to make room, or that came too early
 	typeLabel    = 244
 )
 
@@ -55,8 +55,8 @@ type head struct {
 	cluster string // name of that cluster
 
 	bytes int // maximum number of bytes that may follow; if the message is encrypted, exactly this number follows
-	nodes int // of an exchange
-	state int // its bytes
+	nodes int // number of nodes in an exchange
+	state int // size of the state in an exchange
 }
 
 // readHead rejects a stream if no agent sends such a head, because its message has no size limit or is larger
@@ -136,7 +136,7 @@ func (h *head) pushPull() {
 		}
 		switch seen[key] = true; key {
 		case "Nodes":
-			h.nodes = h.atMost(2 * lease.MaxNodes) // it also has nodes that died recently
+			h.nodes = h.atMost(2 * lease.MaxNodes) // an exchange also contains nodes that died recently
 		case "UserStateLen":
 			h.state = h.atMost(lease.MaxMessageBytes)
 		case "Join":

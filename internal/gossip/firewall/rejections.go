@@ -24,7 +24,7 @@ type Why int
 const (
 	WrongKey     Why = iota // no key of this node opens it, or only one of the two sides uses a key
 	WrongCluster            // it names another cluster, or none
-	NotAllowed              // its source is in no network of Config.Allow
+	NotAllowed              // its source is not in any network of Config.Allow
 	reasons                 // number of reasons
 )
 

@@ -69,7 +69,7 @@ func Listen(at netip.AddrPort, allow []netip.Prefix, r *Rejections, log *log.Log
 
 // Port returns the port of both sockets.
 func (s *Sockets) Port() uint16 {
-	at, _ := netip.ParseAddrPort(s.tcp.Addr().String()) // of a listener, it is valid
+	at, _ := netip.ParseAddrPort(s.tcp.Addr().String()) // the address of a listener is valid
 	return at.Port()
 }
 

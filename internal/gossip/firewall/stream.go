@@ -27,11 +27,11 @@ type Stream struct {
 	in       *bufio.Reader
 	incoming bool // another node opened the stream
 	ours     bool // a function of Config is using the stream
-	taken    bool // Config.Incoming took it
+	taken    bool // Config.Incoming has taken the stream over
 	looked   int  // number of bytes that Head peeked
 	deadline time.Time
 	checked  bool
-	message  []byte // which memberlist has not read yet
+	message  []byte // the part that memberlist has not read yet
 	nodes    int    // number of nodes of the exchange in the message
 	err      error
 }
