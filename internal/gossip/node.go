@@ -212,7 +212,7 @@ func (cfg *Config) memberlist(ctx context.Context) (*memberlist.Config, own, err
 	mc.Name = cfg.Name
 	mc.Label = cfg.Cluster
 	mc.TCPTimeout = cfg.StreamTimeout
-	mc.EnableCompression = false // costs CPU, and expands the rows
+	mc.EnableCompression = false // costs CPU, and makes heartbeats larger
 	mc.Logger = logger(cfg.Log)
 	if EnvOf(ctx).Transport != nil {
 		return mc, own{}, nil
