@@ -100,9 +100,9 @@ func addrPorts(texts []string) (all []netip.AddrPort) {
 	return all
 }
 
-// reachedBy returns an error if this node advertises a loopback address, but all other nodes are on other
-// hosts. They could not reach this node. It ignores loopback addresses with the port of this node, because
-// they probably lead to this node itself.
+// reachedBy returns an error if this node advertises a loopback address but all other nodes are on other hosts, so that
+// they cannot reach this node. It ignores loopback addresses with the port of this node, because they probably lead to
+// this node itself.
 func (h host) reachedBy(at netip.AddrPort, others []netip.AddrPort) error {
 	var elsewhere netip.AddrPort
 	for _, other := range others {

@@ -26,7 +26,7 @@ type greeter struct {
 
 	joins       sync.Map // of *joining, by name
 	credentials atomic.Pointer[credentials]
-	changing    sync.Mutex // of the keys
+	changing    sync.Mutex // held while the keys change
 	watched     watched
 }
 

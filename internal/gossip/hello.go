@@ -36,7 +36,7 @@ const helloVersion = 1
 // The verdicts. firewall.Busy is also a verdict.
 const (
 	welcome    = 1
-	otherName  = 2 // of the cluster
+	otherName  = 2 // the cluster names differ
 	otherKey   = 3
 	needsKey   = 4 // the callee has a key, the caller has none
 	needsNoKey = 5

@@ -93,7 +93,7 @@ type Node struct {
 	budget     int
 	joins      atomic.Uint64
 
-	config   memberlist.Config // of each list, except its name and the advertised address
+	config   memberlist.Config // config of each memberlist, except its name and the advertised address
 	delegate func(name string) *delegate
 
 	rejected atomic.Pointer[error] // the latest rejection, of any join

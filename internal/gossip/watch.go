@@ -49,8 +49,8 @@ func (n *Node) Streams() (out, in int) {
 	return int(n.watcher.open.Load()), n.greeter.watched.count()
 }
 
-// keepAliveFor returns a keep-alive that ends the stream if the host has not answered for the given time. The
-// time is rounded to whole seconds, and is at least 3 s.
+// keepAliveFor returns a keep-alive that ends the stream if the host has not answered for the given time. The time is
+// rounded down to a multiple of 3 s, and is at least 3 s.
 func keepAliveFor(idle time.Duration) net.KeepAliveConfig {
 	probe := max(time.Second, (idle / 3).Truncate(time.Second))
 	return net.KeepAliveConfig{Enable: true, Idle: probe, Interval: probe, Count: 2}

@@ -58,7 +58,7 @@ func TestGone(t *testing.T) {
 	for _, s := range []struct {
 		second int
 		here   []lease.NodeID
-		gone   bool // b
+		gone   bool // whether b is gone
 	}{
 		{0, []lease.NodeID{"a", "b", "c"}, false},
 		{10, []lease.NodeID{"a", "c"}, false},

@@ -22,16 +22,16 @@ type handing struct {
 	state   *handoff.Handoff
 	runners handoff.Runners
 
-	handles []lease.Handle                // the live set at the last look
+	handles []lease.Handle                // the live set as of the last followMembers
 	members []lease.Handle                // members with handoff, including this node, in order
-	ids     map[lease.Handle]lease.NodeID // of members
+	ids     map[lease.Handle]lease.NodeID // ids of members
 
 	waits map[placement.Partition]*wait
-	asks  []handoff.Ask // asks that wait for the next turn of gossip
-	burst int           // how many asks may be sent before that
+	asks  []handoff.Ask // asks that wait for the next round of gossip
+	burst int           // how many asks may be sent before the next round of gossip
 	news  news
 	runs  bool // runs began or stopped since the last state
-	busy  bool // something may wait for the next turn of gossip
+	busy  bool // something may wait for the next round of gossip
 }
 
 // news tells all members that use handoff that this node runs partitions which those members may expect on

@@ -17,7 +17,7 @@ import (
 type joining struct {
 	n       *node.Node
 	now     time.Time
-	errs    map[string]error  // of addresses that answer
+	errs    map[string]error  // results of the addresses that answer; nil = a member answers
 	names   map[string]string // addresses of each name, or "hangs"
 	peer    *node.Node        // the member that answered the latest exchange
 	deaf    bool              // no member receives a packet

@@ -47,7 +47,7 @@ type core struct {
 	when    schedule
 	load    int64
 	changed bool // the live set changed since the last publication was planned
-	heard   bool // a message was applied or a heartbeat begun since the last Show
+	heard   bool // a message was applied or a heartbeat was started since the last Show
 	ended   bool
 
 	refusedLog limiter

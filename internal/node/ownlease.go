@@ -90,7 +90,7 @@ type clock struct {
 func (c *clock) clockAhead() bool {
 	limit := c.cfg.MaxSkew
 	if c.life.clockFenced {
-		limit -= limit / 10 // so that a clock near the limit does not flap
+		limit -= limit / 10 // so that a clock near the limit does not fence the node repeatedly
 	}
 	return c.set.ClockAhead() > limit
 }
@@ -104,7 +104,7 @@ func (c *clock) checkClock(now time.Time) {
 	}
 }
 
-// holdClock holds the node while its clock is too far ahead, and reports whether it is.
+// holdClock holds the node while its clock is too far ahead, and reports whether the clock is too far ahead.
 func (c *clock) holdClock(now time.Time) (ahead bool) {
 	reason := ""
 	if ahead = c.clockAhead(); ahead {
@@ -155,10 +155,10 @@ type asleep struct {
 }
 
 const (
-	asksInTTL  = 12 // how often a member is asked
+	asksInTTL  = 12 // how many times per TTL a member is asked
 	mostMisses = 8  // after this many misses, questions are not repeated sooner
 
-	fewUnanswered = 2 // rounds that may be lost packets; beyond that, an answer of another cluster counts
+	fewUnanswered = 2 // lost packets may explain this many unanswered rounds; after more, an answer of another cluster counts
 )
 
 // wallStepped reports whether the wall clock has advanced more than the monotonic clock since the last turn.

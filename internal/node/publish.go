@@ -138,7 +138,7 @@ func (t *tables) announceTable(now time.Time) {
 	}
 }
 
-// fence publishes that this node owns nothing, whatever the table specifies, and the reason.
+// fence publishes that this node owns nothing, regardless of the table, and records the reason.
 func (t *tables) fence(now time.Time, why string) {
 	t.stats.Fences++
 	t.fenced = why

@@ -15,7 +15,7 @@ import (
 // nodes have taken them over or are about to.
 type reach struct {
 	*Node
-	answered time.Time // time of the latest heartbeat before another node answered a challenge; leases are measured from there
+	answered time.Time // time of the latest heartbeat before another node answered a challenge; leases count from this heartbeat
 	since    time.Time // when the doubt began; zero = there is none
 	ask      time.Time // when the next challenges are sent
 	dial     time.Time // when the next exchanges start
@@ -25,7 +25,7 @@ type reach struct {
 	seen     time.Time // when the latest such stream came; zero = none
 	oneWay   bool      // packets have had enough time to show what streams have shown
 	arrives  bool      // packets have arrived at the advertised address of this joining node
-	loops    bool      // own messages have come back
+	loops    bool      // this node's own messages have come back to it
 	silent   string    // advertised address of the sender of the latest state that names active members and waits for an answer
 	limit    limiter
 }

@@ -96,7 +96,7 @@ type Packet struct {
 	Bytes []byte
 
 	lease     *OwnLease // lease that this packet extends; nil = none
-	heartbeat time.Time // when the heartbeat in it began
+	heartbeat time.Time // when the heartbeat in the packet began
 }
 
 // Exchange is a full exchange with an address. Report with [Node.Exchanged] when the exchange has finished.

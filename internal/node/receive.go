@@ -143,8 +143,8 @@ const (
 	// challenge.
 	confirmTime = 2 * time.Second
 
-	// remindAfter is the time after which a sender is challenged again, because challenges and answers are
-	// packets that may get lost. The time doubles after each challenge, up to five challenges.
+	// remindAfter is the time after which a sender is challenged again, because challenges and answers are packets that
+	// may get lost. The time doubles after each repetition, so there are up to five repetitions.
 	remindAfter = 100 * time.Millisecond
 
 	// maxReminded is the maximum number of senders per host that are challenged again. The limit is needed

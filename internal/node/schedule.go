@@ -88,8 +88,8 @@ func (n *Node) pick(all []string, k int) []string {
 	return all[:k]
 }
 
-// deck is a set of addresses from which a caller draws a few at random. It is not copied for this, because a
-// large cluster has thousands of addresses.
+// deck is a set of addresses from which a caller draws a few at random. The addresses are not copied, because a large
+// cluster has thousands of them.
 type deck struct {
 	size  int
 	card  func(i int) string // the card at place i before any draw

@@ -158,7 +158,7 @@ func (w *watch) reportFailure(now time.Time, s suspect) {
 // refute makes this node send a heartbeat soon, because other nodes report that it has ended.
 func (w *watch) refute(now, at time.Time) {
 	if !at.Before(w.when.heartbeat) {
-		return // it will do so anyway
+		return // it sends a heartbeat by then anyway
 	}
 	w.when.heartbeat = at
 	if w.limit.allow(now, time.Minute) {

@@ -163,9 +163,9 @@ func (s *admission) enters(p *place) bool {
 	return true
 }
 
-// victim returns the stream to close when all slots are taken, or nil. It considers only streams that this
-// node is waiting for. It prefers streams that have not proven the key. Among those, it takes the source with
-// the most streams and returns that source's oldest stream.
+// victim returns the stream to close when all slots are taken, or nil. It considers only streams that this node is
+// waiting for, and streams that are being served for too long. It prefers streams that have not proven the key. Among
+// those, it takes the source with the most streams and returns that source's oldest stream.
 func (s *admission) victim(now time.Time) *place {
 	for _, proven := range []bool{false, true} {
 		may := func(p *place) bool {

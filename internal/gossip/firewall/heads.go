@@ -44,7 +44,7 @@ var ErrHead = errors.New("gossip: unexpected stream header")
 // zero.
 type head struct {
 	r   *bufio.Reader
-	at  int // its length so far
+	at  int // length of the head so far
 	err error
 
 	kind  byte

@@ -108,7 +108,7 @@ func (s *Sockets) accept() {
 				return
 			}
 			s.log.Printf("[ERR] memberlist: Error accepting TCP connection: %v", err)
-			time.Sleep(acceptPause) // for example, no free file descriptor
+			time.Sleep(acceptPause) // for example, if there is no free file descriptor
 			continue
 		}
 		if from, err := netip.ParseAddrPort(conn.RemoteAddr().String()); err != nil || !s.allow.source(from, TCP) {

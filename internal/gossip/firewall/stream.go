@@ -13,7 +13,7 @@ import (
 // ErrBusy means that the other side closed a stream to make room for other streams.
 var ErrBusy = errors.New("gossip: the other side is busy with other streams")
 
-// Stream is a TCP connection between this node and another one. Its message is read and checked before
+// Stream is a TCP connection between this node and another node. Its message is read and checked before
 // memberlist gets it. The message is checked in the first Read at the latest, on the goroutine of the
 // connection. Read and SetDeadline must not be called concurrently.
 //
