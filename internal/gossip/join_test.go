@@ -41,7 +41,7 @@ func forward(t *testing.T, to string) string {
 	return l.Addr().String()
 }
 
-// The caller decides whether to continue based on the node that answers, before the nodes exchange states.
+// The caller learns which node answers, and decides whether to continue, before the nodes exchange states.
 func TestMeet(t *testing.T) {
 	errNotThat := errors.New("test: not that node")
 	for name, key := range map[string][]byte{"plain": nil, "encrypted": bytes.Repeat([]byte{7}, 32)} {
@@ -173,7 +173,8 @@ func TestRefusalBehindAlias(t *testing.T) {
 	}
 }
 
-// A busy seed is neither reported as another cluster nor as gone.
+// A join with a busy seed fails with ErrUnfinished. So the seed does not look as if it were gone, or in another
+// cluster.
 func TestBusySeed(t *testing.T) {
 	for name, key := range map[string][]byte{"plain": nil, "encrypted": bytes.Repeat([]byte{7}, 32)} {
 		for what, state := range map[string]int{"small": 10, "large": 6 << 20, "cut short": 10} {

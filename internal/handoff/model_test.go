@@ -81,7 +81,7 @@ func (w *world) settled(owner int) *world {
 	for range 8 {
 		rest.turn(func(placement.Partition) bool { return true }, noNode)
 	}
-	rest.cancelled = false // Fence may cancel runs
+	rest.cancelled = false // a fenced node may cancel its runs
 	return &rest
 }
 

@@ -19,7 +19,7 @@ type watcher struct {
 	Runners
 	t     *testing.T
 	now   time.Time
-	keeps bool // node 3 runs what the table gives to another node
+	keeps bool // node 3 runs a partition that the table assigns to another node
 }
 
 func watch(t *testing.T, owner lease.Handle) *watcher {

@@ -19,9 +19,9 @@ const nodes = 3
 type limits struct {
 	tables  int // changes of one node's table, to any owner
 	crashes int
-	starts  int // of processes, after the start of the world
+	starts  int // starts of processes after the start of the world
 	lapses  int // pauses that are longer than a lease
-	overdue int // bounds of waiting that pass
+	overdue int // waits that exceed the bound
 	returns int // runs that return by themselves
 }
 
@@ -224,7 +224,7 @@ func (n *node) setMembers(others []lease.Handle) {
 	n.setTable()
 }
 
-// members returns the members that n knows, itself included.
+// members returns the members that n knows, including n itself.
 func (n *node) members() []lease.Handle { return append(slices.Clone(n.others), n.life) }
 
 func (n *node) knows(life lease.Handle) bool { return slices.Contains(n.others, life) }

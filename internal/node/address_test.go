@@ -51,8 +51,8 @@ func TestOwnAddressChanges(t *testing.T) {
 	}
 }
 
-// A node whose address is gone, and which cannot use another, reports why others cannot reach it. The report ends when
-// they can reach it again.
+// If a node loses its address and cannot adopt another, it reports why other nodes cannot reach it, until they can
+// reach it again.
 func TestOwnAddressIsGone(t *testing.T) {
 	w := newNetwork(t, nil, "a", "b", "c")
 	gone := errors.New("this host no longer has it")

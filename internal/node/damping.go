@@ -23,7 +23,7 @@ type damping struct {
 	away        bool      // most other members have expired, so they have lost this node or are about to lose it
 	fenced      bool      // this node also gave up its own lease
 	revived     uint64    // leases of other nodes that had come back when this node was lost
-	reached     uint64    // those of these leases whose nodes were only out of reach
+	reached     uint64    // leases among these whose nodes were only out of reach
 	examined    time.Time // when the previous process's record was examined; zero = none is known
 
 	changes uint64 // changes of the live set when this node last looked around; see looksAround

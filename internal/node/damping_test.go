@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// The first two returns have no effect, and neither has one return every ten TTLs after that. A hold lasts between 2
-// and 30 TTLs, regardless of the number of returns and of what an earlier record says.
+// Two returns in a row have no effect, and later returns have no effect if they are ten TTLs apart. A hold lasts
+// between 2 and 30 TTLs, regardless of the number of returns and of what an earlier record says.
 func TestDampingOfReturns(t *testing.T) {
 	const ttl = 6 * time.Second
 	for name, tt := range map[string]struct {

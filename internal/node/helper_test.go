@@ -88,7 +88,7 @@ func (w *network) run(span time.Duration) {
 	}
 }
 
-// turn gives one node a turn.
+// turn calls Ready of one node, and carries out the work that Ready returns.
 func (w *network) turn(id string) {
 	n, now := w.nodes[id], w.at(id)
 	r := n.Ready(now)

@@ -38,8 +38,8 @@ func TestLeftWithoutHolds(t *testing.T) {
 	}
 }
 
-// A hold because of the clock is logged at most once a minute, and its end is logged as often as its beginning, so a
-// clock near the limit does not fill the log. Other holds are logged each time.
+// The hold clock_ahead is logged at most once a minute, so that a clock near the limit does not fill the log. Its end
+// is logged as often as its beginning. Other holds are logged each time.
 func TestHoldLog(t *testing.T) {
 	const times = 12
 	for cause, tt := range map[node.Cause]struct {

@@ -331,8 +331,8 @@ func TestManyDeadSeeds(t *testing.T) {
 	}
 }
 
-// If no DNS server answers for some names, the node still tries addresses and other names without a delay. It also
-// finds a seed soon that starts late.
+// If no DNS server answers for some names, the node still tries addresses and other names without a delay. It also soon
+// finds a seed that starts late.
 func TestHungNames(t *testing.T) {
 	for name, tt := range map[string]struct {
 		seeds []string
@@ -365,8 +365,8 @@ func TestSeedIsMember(t *testing.T) {
 	}
 }
 
-// A join ends when the full state from an exchange counts. Any other message must not end it, because the message may
-// name only a few of the members.
+// A join ends when the full state from an exchange is confirmed. No other message may end it, because other messages
+// may name only a few of the members.
 func TestJoinsByFullState(t *testing.T) {
 	w := newNetwork(t, nil, "a")
 	j := newJoining(t, func(c *node.Config) { c.Seeds = []string{"seed"} })
@@ -385,8 +385,8 @@ func TestJoinsByFullState(t *testing.T) {
 	}
 }
 
-// A full state may wait for its confirmation for the whole confirmTime, no matter how long the packets of its sender
-// have waited. Packets do not displace it.
+// A full state may wait for its confirmation for the whole confirmTime, even if packets of the same sender have already
+// waited for some time. Packets do not displace it.
 func TestStateWaitsLongEnough(t *testing.T) {
 	w := newNetwork(t, nil, "a")
 	a := w.nodes["a"]
@@ -610,7 +610,7 @@ func TestUndrainAlone(t *testing.T) {
 }
 
 // A recorded state leads a newcomer to an address where a node of another cluster, or with other settings, runs now.
-// Its refusal must not end the newcomer.
+// The refusal of that node must not end the newcomer.
 func TestRecordedStateEndsNoNewcomer(t *testing.T) {
 	for _, reason := range []node.Reason{node.Refused, node.OtherCluster} {
 		w := newNetwork(t, nil, "a", "b")
@@ -640,8 +640,8 @@ func TestRecordedStateEndsNoNewcomer(t *testing.T) {
 	}
 }
 
-// A member has dialed a newcomer, and its address turns out to be a seed's. If this member refuses the newcomer, the
-// newcomer ends, as it does when any other seed refuses it.
+// A member dials a newcomer, and the address of the member turns out to be the address of a seed. If this member
+// refuses the newcomer, the newcomer ends, as it does when any other seed refuses it.
 func TestMemberIsSeed(t *testing.T) {
 	for what, tell := range map[string]func(j *joining){
 		"by its name":  func(j *joining) { j.names = map[string]string{"name": "a"} },

@@ -9,7 +9,7 @@ import (
 
 var epoch = time.Unix(1_700_000_000, 0)
 
-// at returns the time some milliseconds after epoch.
+// at returns the time that is ms milliseconds after epoch.
 func at(ms int) time.Time { return epoch.Add(time.Duration(ms) * time.Millisecond) }
 
 // A settling node waits until no node has joined for two debounces, but not longer than the grace period. It does not
@@ -44,7 +44,7 @@ func TestSettle(t *testing.T) {
 	}
 }
 
-// In each phase, a node announces a certain state, and computes tables or not.
+// The phase and the holds of a node determine which state it announces, and whether it computes tables.
 func TestPhases(t *testing.T) {
 	for _, tt := range []struct {
 		life   lifecycle
@@ -122,7 +122,7 @@ func TestIsolation(t *testing.T) {
 }
 
 // Once an isolated node sees enough members, it waits for two debounces, unless other nodes are active. Until then its
-// phase remains Isolated, and does not become Settling as in a new node.
+// phase is Isolated, while the phase of a new node would be Settling.
 func TestIsolatedNodeSettles(t *testing.T) {
 	for _, othersActive := range []bool{false, true} {
 		l := lifecycle{debounce: 250 * time.Millisecond, grace: 2 * time.Second, phase: Active}

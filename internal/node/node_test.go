@@ -199,7 +199,7 @@ func TestDuplicateEndsNode(t *testing.T) {
 	w.agreed(t)
 }
 
-// A node whose clock is ahead of the cluster's owns nothing but still computes tables. It logs the reason once a
+// A node whose clock is ahead of the cluster's clock owns nothing but still computes tables. It logs the reason once a
 // minute.
 func TestClockFence(t *testing.T) {
 	w := newNetwork(t, func(c *node.Config) { c.MaxSkew = 2 * time.Second }, "a", "b", "c")

@@ -9,7 +9,7 @@ import (
 )
 
 // Another cluster, with another cluster time, answers a node's questions at the address of a lost member. This must not
-// fence the node, because its own members answer as well.
+// fence the node, because the members of its own cluster answer as well.
 func TestAnswersOfAnotherCluster(t *testing.T) {
 	w, others := newNetwork(t, nil, "a", "b"), newNetwork(t, nil, "s")
 	w.run(time.Minute)

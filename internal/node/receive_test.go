@@ -200,8 +200,8 @@ func TestStreamsOfAnotherSide(t *testing.T) {
 	}
 }
 
-// If unauthenticated peers name many addresses of the same host, this host gets hardly more challenges than these peers
-// sent messages.
+// If unauthenticated peers name many addresses of the same host, the node sends this host hardly more challenges than
+// it has received messages from these peers.
 func TestChallengesToOneHost(t *testing.T) {
 	w := newNetwork(t, nil, "a")
 	out := make(map[string]int)

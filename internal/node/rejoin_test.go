@@ -86,8 +86,8 @@ func TestNoHoldWithoutWord(t *testing.T) {
 	}
 }
 
-// The leave message of a node's previous process may arrive after the record of that process. The record's returns no
-// longer count then.
+// The leave message of a node's previous process may arrive after the record of that process. In this case, the returns
+// in the record no longer count.
 func TestLateLeave(t *testing.T) {
 	w := newNetwork(t, nil, "a", "b")
 	a, b := w.nodes["a"], w.nodes["b"]

@@ -9,8 +9,8 @@ import (
 	"github.com/roost-cluster/roost/lease"
 )
 
-// A caller that asks when each step is due gets ten weights. Each weight is a tenth of the full weight above the
-// previous one, and the last comes after SlowStart. A caller that asks late gets the same weights.
+// A caller that asks again whenever a step is due gets ten weights. Each weight is a tenth of the full weight above the
+// previous weight, and the last weight comes after SlowStart. A caller that asks late gets the same weights.
 func TestSlowStartWeight(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		full := rapid.Uint32Range(2, lease.MaxWeight).Draw(t, "full")

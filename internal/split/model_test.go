@@ -15,8 +15,8 @@ const (
 	oneSide   = "once all have noticed, one side owns"
 )
 
-// oneRecord reports whether nodes own partitions on at most one side, if only nodes count that decide by their own
-// record and have noticed who is gone. Newcomers do not count, because they follow other nodes, which takes a message.
+// oneRecord reports whether at most one side owns partitions. It only considers nodes that decide by their own record
+// and have noticed who is gone. It ignores newcomers, because they follow other nodes, which takes a message.
 func (w *world) oneRecord() bool {
 	if !w.met() {
 		return true

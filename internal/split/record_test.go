@@ -35,7 +35,7 @@ func TestVoteAfterPlacement(t *testing.T) {
 	}
 }
 
-// nobody implements Ends. No process has ended.
+// nobody implements Ends, and reports that no process has ended.
 type nobody struct{}
 
 func (nobody) Left(lease.Incarnation) bool    { return false }
@@ -66,7 +66,7 @@ func TestSeatOnceNoneIsMissing(t *testing.T) {
 	}
 }
 
-// refused implements Ends. Every process has refused connections.
+// refused implements Ends, and reports that every process has refused connections.
 type refused struct{ nobody }
 
 func (refused) Refused(lease.Incarnation) bool { return true }

@@ -11,7 +11,7 @@ import (
 // places is the maximum number of nodes in a world.
 const places = 5
 
-// heartbeat contains the latest that a node has said about itself.
+// heartbeat contains the latest data that a node has sent about itself.
 type heartbeat struct {
 	life         uint64 // incarnation; 0 = no process is known
 	placed, owns bool

@@ -238,7 +238,7 @@ func TestFieldsOfOtherReleases(t *testing.T) {
 	}
 }
 
-// Absent fields are nil, and omitted at the end. The fields of a later release follow after all others.
+// Absent fields are nil, and omitted at the end. The fields of a later release come after all other fields.
 func TestOptionalFields(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		least := rapid.IntRange(0, 20).Draw(t, "least")

@@ -180,7 +180,7 @@ func TestSlowHead(t *testing.T) {
 }
 
 // A sender that has the key can encrypt messages that no agent sends. They do not reach memberlist, because some of
-// them would end the process, or make it use much more memory than they are long.
+// them would end the process, or make it use far more memory than the size of the message.
 func TestSealedNonsense(t *testing.T) {
 	t.Parallel()
 	m := start(t, "a#1", keys(theKey()), nil)
@@ -273,7 +273,7 @@ func TestLargeExchangeAmongOutsiders(t *testing.T) {
 	b := start(t, "b#1", keys(theKey()), withTimeout(10*time.Second))
 	const announced = 2 << 20
 	for range 64 {
-		outsiders.Go(func() { // each dials again when its stream is closed, so a retried exchange meets as many of them
+		outsiders.Go(func() { // each dials again when its stream is closed, so a retry competes with as many streams
 			for t.Context().Err() == nil {
 				if conn, err := net.Dial("tcp", a.addr()); err == nil {
 					_, _ = conn.Write(binary.BigEndian.AppendUint32([]byte(label+"\x0a"), announced))

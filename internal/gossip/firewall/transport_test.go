@@ -100,7 +100,8 @@ func (c *counter) WriteToAddress(b []byte, _ memberlist.Address) (time.Time, err
 	return time.Now(), nil
 }
 
-// To an address without a live lease, memberlist can send only a few bytes by itself, and cannot open a stream.
+// The packets that memberlist sends by itself to an address without a live lease are limited to a few bytes, and
+// memberlist cannot open a stream to such an address.
 func TestUnconfirmedAddresses(t *testing.T) {
 	c := &counter{pipes: pipes{streams: make(chan net.Conn)}}
 	f := over(t, c, func(c *firewall.Config) { c.Live = func(string) bool { return false } })
