@@ -150,9 +150,9 @@ func (o *own) locate(h host, reach []netip.AddrPort) (addr string, err error) {
 	return o.at.String(), nil
 }
 
-// guessAgain keeps the current address if the host still has it and reaches some of the other nodes from it.
-// A new address must also be one from which the host reaches some of the other nodes. Otherwise a host that
-// briefly loses its regular address could switch to the address of a tunnel.
+// guessAgain keeps the current address if the host still has it and reaches some of the other nodes from it. The host
+// must also reach some of the other nodes from a new address. Otherwise a host that briefly loses its regular address
+// could switch to the address of a tunnel.
 func (o *own) guessAgain(h host, reach []netip.AddrPort, has bool) (netip.AddrPort, error) {
 	sources := h.sources(reach)
 	if has && !h.bridges(o.at.Addr()) { // don't switch to a bridge because its containers are gone

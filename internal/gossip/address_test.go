@@ -156,7 +156,7 @@ func TestLocate(t *testing.T) {
 	}
 }
 
-// A node does not start with an address at which others cannot reach it.
+// A node does not start with an address at which other nodes cannot reach it.
 func TestUnusableAddress(t *testing.T) {
 	nameServer(t, []byte{224, 0, 0, 1})
 	elsewhere := func(context.Context) []string { return []string{"192.0.2.1:7946"} }

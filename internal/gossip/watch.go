@@ -28,11 +28,10 @@ type Target struct {
 // and does nothing on a closed node.
 func (n *Node) Watch(targets []Target) { n.watcher.watch(targets) }
 
-// Ended opens a watch stream to a node and closes it again. It reports whether the process has ended. This is
-// the case if its address refuses the connection, or if another process answers there. A node that does not
-// answer, such as a paused one, may still be running. Ended takes at most redialTimeout to connect, and
-// returns early if ctx is done. The result is not evidence for a failure report, because there was no stream
-// before.
+// Ended opens a watch stream to a node and closes it again. It reports whether the process has ended. This is the case
+// if its address refuses the connection, or if another process answers there. A node that does not answer, such as a
+// paused process, may still be running. Ended takes at most redialTimeout to connect, and returns early if ctx is done.
+// The result is not evidence for a failure report, because there was no stream before.
 func (n *Node) Ended(ctx context.Context, of Target) bool {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()

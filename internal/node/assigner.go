@@ -154,7 +154,7 @@ func (a *assigner) fetched(addr string, err error) {
 // fetch limits the rate of an assigner's exchanges, because sending a stamp costs its sender nothing.
 type fetch struct {
 	running int              // exchanges in progress
-	next    time.Time        // when the next one may begin
+	next    time.Time        // when the next exchange may begin
 	digest  placement.Digest // digest for which the last exchange began
 	retry   time.Time        // when this digest may be tried again
 }

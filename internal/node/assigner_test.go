@@ -9,8 +9,8 @@ import (
 	"github.com/roost-cluster/roost/placement/assignment"
 )
 
-// There is a pause between exchanges, an exchange for the same assignment is not repeated immediately, and at most
-// three run at once.
+// There is a pause between exchanges. An exchange for the same assignment is not repeated immediately, and at most
+// three exchanges run at once.
 func TestFetch(t *testing.T) {
 	type step struct {
 		ms     int

@@ -27,7 +27,7 @@ type damping struct {
 	examined    time.Time // when the previous process's record was examined; zero = none is known
 
 	changes uint64 // changes of the live set when this node last looked around; see looksAround
-	phase   Phase  // likewise
+	phase   Phase  // the phase when this node last looked around
 	looked  time.Time
 }
 
@@ -63,7 +63,7 @@ func (d *damping) forgive(now time.Time) {
 	d.countsUntil = earliest(d.countsUntil, now.Add(mayReturn*returnCounts*d.ttl))
 }
 
-// lose records that other nodes have lost this node, and how many leases of others have come back so far.
+// lose records that other nodes have lost this node, and how many leases of other nodes have come back so far.
 func (d *damping) lose(revived, reached uint64) {
 	if !d.away {
 		d.away, d.revived, d.reached = true, revived, reached

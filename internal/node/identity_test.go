@@ -8,7 +8,7 @@ import (
 )
 
 // A node whose identity already has the maximum of eight founders joins a seed with another founder. The new identity
-// must match both the former identity and the seed's.
+// must match the former identity and the identity of the seed.
 func TestFullIdentity(t *testing.T) {
 	ours, theirs := lease.ClusterID{1, 2, 3, 4, 5, 6, 7, 8}, lease.ClusterID{9}
 	id, err := meets(ours, theirs, true, false)

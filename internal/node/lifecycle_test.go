@@ -16,7 +16,7 @@ func at(ms int) time.Time { return epoch.Add(time.Duration(ms) * time.Millisecon
 // wait once another node is active.
 func TestSettle(t *testing.T) {
 	for name, tt := range map[string]struct {
-		joins        []int // when others join, in ms
+		joins        []int // when other nodes join, in ms
 		othersActive int   // since when another node is active; 0 = never
 		want         int
 	}{
@@ -78,7 +78,7 @@ func TestFences(t *testing.T) {
 	if l.phase != Settling || !l.places() {
 		t.Errorf("clock fence: %+v", l)
 	}
-	l.extend(at(5000)) // others join in that time
+	l.extend(at(5000)) // other nodes join in that time
 	if !l.settle(at(5000), false) || l.clockFenced {
 		t.Errorf("the clock is right again: %+v", l)
 	}

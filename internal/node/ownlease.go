@@ -12,9 +12,8 @@ import (
 	"github.com/roost-cluster/roost/lease"
 )
 
-// OwnLease is the time until which this node's lease is valid for the nodes that received its latest
-// heartbeat. Any goroutine may read it. A fence replaces the OwnLease with a new one, so the lease in an
-// older [View] never becomes valid again.
+// OwnLease is the time until which this node's lease is valid for the nodes that received its latest heartbeat. Any
+// goroutine may read it. A fence replaces the OwnLease, so the lease in an older [View] never becomes valid again.
 type OwnLease struct {
 	until atomic.Int64 // ns after the start of the node; 0 = expired
 }
@@ -86,7 +85,7 @@ type clock struct {
 	skew skew
 }
 
-// clockAhead reports whether this node's clock is so far ahead that others reject its heartbeats.
+// clockAhead reports whether this node's clock is so far ahead that other nodes reject its heartbeats.
 func (c *clock) clockAhead() bool {
 	limit := c.cfg.MaxSkew
 	if c.life.clockFenced {
@@ -125,7 +124,7 @@ func (c *clock) aheadOf() string {
 	return strings.Join(names, ", ")
 }
 
-// skew counts heartbeats of others that were rejected because of their timestamps.
+// skew counts heartbeats of other nodes that were rejected because of their timestamps.
 type skew struct {
 	logged uint64 // count in the last log line
 	limit  limiter
@@ -174,7 +173,7 @@ func (a *asleep) wonder(now time.Time) {
 	}
 	a.ask, a.until = now, now.Add(a.cfg.LeaseTTL/asksInTTL)
 	if a.set.PeerCount() == 0 {
-		a.join.next = now // the others may have new addresses
+		a.join.next = now // the other nodes may have new addresses
 	}
 }
 

@@ -159,10 +159,9 @@ type View struct {
 	Lease    *OwnLease
 	Stats    Stats
 
-	// Runners maps each partition that runs on a different member than Table specifies to that member.
-	// Lookups return that member. RunsLeft counts the partitions that are running or stopping here although
-	// Table assigns them to other members. Overdue lists those of them whose runs were stopped but have not
-	// returned in time.
+	// Runners maps each partition that runs on a different member than Table specifies to that member. Lookups return
+	// that member. RunsLeft counts the partitions that are running or stopping here although Table assigns them to
+	// other members. Overdue lists the partitions among these whose runs were stopped but have not returned in time.
 	Runners  map[placement.Partition]lease.NodeID
 	RunsLeft int
 	Overdue  []placement.Partition

@@ -181,8 +181,8 @@ func (w *pendingSenders) confirm(now time.Time, from lease.Handle, addr string, 
 	w.keep(s, l)
 }
 
-// makeRoom drops senders of packets if there is no room for a full state, starting with the one that has
-// waited longest. Packets must give way because unauthenticated peers can send any number of them.
+// makeRoom drops senders of packets if there is no room for a full state, starting with the sender that has waited
+// longest. Packets must give way because unauthenticated peers can send any number of them.
 func (w *pendingSenders) makeRoom(bytes int) {
 	for len(w.senders) >= maxWaitingSenders || w.bytes+bytes > lease.MaxMessageBytes {
 		i := slices.IndexFunc(w.senders, func(s *pendingSender) bool {

@@ -9,7 +9,7 @@ import (
 )
 
 // After a crash of all other nodes, the survivor keeps what it owns, even if an attacker replays their messages. The
-// attacker sends an old full state over streams, and the last packets before the crash while the leases are still
+// attacker sends an old full state over streams, and the last packets before the crash while their leases are still
 // valid.
 func TestRecordedTrafficFencesNoSurvivor(t *testing.T) {
 	w := newNetwork(t, nil, "a", "b", "c")

@@ -14,7 +14,7 @@ type schedule struct {
 	gossip    time.Time // send news to a few members
 	urgent    int       // rounds of gossip that follow the next one soon
 	publish   time.Time // publish a change of the live set; zero = there is none
-	losses    time.Time // when the first lease whose end is not published yet ran out; zero = none did
+	losses    time.Time // when a lease first ran out since the last publication; zero = none did
 	lost      bool      // a lease ran out since the last plan
 	sweep     time.Time // when leases were last expired and forgotten
 	expire    time.Time // when to check leases again

@@ -191,8 +191,8 @@ func (r *Reader) Map(most int) (n int) {
 		return 0
 	}
 	n, err := r.dec.DecodeMapLen()
-	// Each element takes at least one byte. This is also true for elements after the map, and for those of
-	// enclosing maps.
+	// Each element takes at least one byte. This is also true for elements after the map, and for elements of enclosing
+	// maps.
 	if n = r.length(n, max(0, r.in.rest()-r.left)/2, err); n > most {
 		r.Fail("too many keys")
 		return 0

@@ -59,9 +59,9 @@ type head struct {
 	state int // size of the state in an exchange
 }
 
-// readHead rejects a stream if no agent sends such a head, because its message has no size limit or is larger
-// than any agent's message. For such a stream of an unauthenticated sender, memberlist would allocate a
-// million nodes, or decompress or keep 20 MiB and more.
+// readHead rejects a stream if no agent sends such a head, because its message has no size limit or is larger than any
+// agent's message. For such a stream, even from an unauthenticated sender, memberlist would allocate a million nodes,
+// or would decompress or keep more than 20 MiB.
 func readHead(r *bufio.Reader, label string, keys Keys) head {
 	h := head{r: r}
 	if h.kind = h.byte(); h.kind == typeLabel { // an answer has no label

@@ -110,7 +110,7 @@ func TestExcessiveHeadsAreRejected(t *testing.T) {
 	}
 }
 
-// The answer to an outgoing connection is checked, too.
+// The firewall also checks the answer on an outgoing connection.
 func TestPromisesInAnswers(t *testing.T) {
 	l := listener(t)
 	go func() {
@@ -238,7 +238,7 @@ func TestManyExchanges(t *testing.T) {
 	both(t, func(t *testing.T, k firewall.Keys) {
 		withTimeout := func(c *firewall.Config) { c.StreamTimeout = 20 * time.Second }
 		a, b := start(t, "a#1", k, withTimeout), start(t, "b#1", k, withTimeout)
-		a.holds(300 << 10) // together, the exchanges that are served at once exceed their budget
+		a.holds(300 << 10) // together, the exchanges that are served concurrently exceed their budget
 		if len(k.Secrets) > 0 {
 			a.holds(80 << 10) // encrypting as much would take minutes on a busy machine
 		}
