@@ -52,8 +52,8 @@ const (
 )
 
 // world is one state of the model. It contains three nodes and all messages that were ever sent. A message may be
-// delivered at any later time, any number of times, or never. So loss, duplication and reordering need no actions of
-// their own.
+// delivered at any later time, any number of times, or never. So the model needs no separate actions for loss,
+// duplication and reordering.
 type world struct {
 	*setup
 	nodes [nodes]*node // never changed once they are part of a world

@@ -19,7 +19,7 @@ type idProcess struct {
 	runs        bool
 	joined      bool
 	id          lease.ClusterID
-	members     []int // by index, without itself
+	members     []int // indexes of the other members that it knows
 	lost        []int // addresses
 	callers     []int // whose full states came over streams while this process joined
 	bound       []int // processes with which it exchanged a message since both have an identity
@@ -181,7 +181,7 @@ func (r idRules) next(starts, splits int) func(w *idWorld, visit func(string, *i
 	}
 }
 
-// steps tries everything that process i may do, and that may happen to it.
+// steps tries everything that process i may do, and everything that may happen to it.
 func (r idRules) steps(w *idWorld, i int, try func(func(*idWorld), string, ...any)) {
 	p := w.processes[i]
 	try(func(n *idWorld) { n.processes[i] = idProcess{fleet: p.fleet, addr: p.addr} }, "%d crashes", i)

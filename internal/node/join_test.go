@@ -150,7 +150,7 @@ func TestFirstJoin(t *testing.T) {
 		seeds  []string
 		names  string // addresses of the seed name; "-" = the name does not exist
 		errs   map[string]error
-		took   [2]float64 // at least and at most, in seconds
+		took   [2]float64 // minimum and maximum, in seconds
 		dialed int
 		log    string
 		err    error

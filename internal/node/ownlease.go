@@ -148,7 +148,7 @@ type asleep struct {
 	*Node
 	rng        *rand.Rand // separate, so that questions don't change other random choices
 	ask        time.Time  // when the next question is sent
-	until      time.Time  // many members are asked until then; zero = there is no reason to
+	until      time.Time  // many members are asked until then; zero = there is no reason to ask
 	misses     int        // consecutive questions without an answer
 	unanswered int        // consecutive rounds of questions that no member has answered
 }
