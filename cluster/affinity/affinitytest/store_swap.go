@@ -90,7 +90,7 @@ func replaceCompares(p *pins) {
 	}
 	p.fail(p.a, pinstore.Op{If: pin, Set: pinstore.Pin{Incarnation: p.again}, TTL: long}, moved)
 	again := p.succeed(p.a, pinstore.Op{If: pinstore.Pin{Incarnation: p.second}, Set: pinstore.Pin{Incarnation: p.first}, TTL: long}, p.first)
-	p.fail(p.a, pinstore.Op{If: pin, Set: pinstore.Pin{Incarnation: p.second}, TTL: long}, again) // another epoch
+	p.fail(p.a, pinstore.Op{If: pin, Set: pinstore.Pin{Incarnation: p.second}, TTL: long}, again) // again has another epoch
 }
 
 func refreshKeepsEpoch(p *pins) {

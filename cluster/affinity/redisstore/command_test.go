@@ -23,7 +23,8 @@ var insideScripts = []string{
 	"get", "mget", "set", "del", "pttl", "publish", "pexpire", "time", "zadd", "zrem", "zremrangebyscore", "zscore", "exists",
 }
 
-// An op takes one round trip and runs the script once. So does a batch, even if it has several partitions.
+// Each op that writes is a single run of the script. So is a batch, even if it has several partitions. A read takes at
+// most three plain commands.
 func TestOneCommand(t *testing.T) {
 	server, s := started(t)
 	pin := swap(t, s, first("warm", node("n", 1))).Pin // from here on, the server has the script

@@ -67,7 +67,7 @@ type reading struct {
 type shelf struct {
 	partition placement.Partition
 	at        lease.Incarnation
-	read      int // entries so far
+	read      int // number of entries read so far
 }
 
 // shelves returns the shelves of the incarnations for which want returns true. shelves calls want only on the

@@ -158,8 +158,8 @@ func (q *queue) done(w *waiter) {
 	q.idle.Put(w)
 }
 
-// next ends a call. If ops are waiting and few calls are running, it starts the next call. Otherwise the next
-// tick starts one.
+// next ends a call. If ops are waiting and few calls are running, next starts another call. Otherwise the next tick
+// starts the call.
 func (q *queue) next() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
