@@ -67,7 +67,7 @@
 //
 // An ACL user needs
 //
-//	~roost:* &roost:* (and the same for your prefix, if you have set one) +eval +evalsha +get +set +del +mget +exists +pttl +pexpire +time
+//	~roost:* &roost:* (and your prefix, if you set one) +eval +evalsha +get +set +del +mget +exists +pttl +pexpire +time
 //	+zadd +zrem +zrange +zscore +zcard +zcount +zrangebyscore +zrevrangebyscore
 //	+zremrangebyscore +publish +subscribe +unsubscribe +hello +ping
 //	+select +cluster|slots +cluster|shards +asking +role

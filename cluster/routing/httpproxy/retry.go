@@ -139,7 +139,7 @@ func (t *router) attempt(r *http.Request, way route, b *body) (_ *http.Response,
 	}
 	var asked, sent atomic.Bool // a transport without support for traces sets neither, and may have sent the request
 	out := r.Clone(httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
-		GetConn: func(string) { // net/http calls it again if a connection took nothing, or if the request may run twice
+		GetConn: func(string) { // net/http calls it again if a connection has accepted no bytes, or if the request may run twice
 			asked.Store(true)
 			if !keyed(r.Header) {
 				sent.Store(false)

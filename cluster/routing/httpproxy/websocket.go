@@ -17,7 +17,8 @@ const (
 	// for long, so the proxy looks less often than for a request that waits.
 	lookOften = time.Second
 
-	// closeWait is how long the server may take to end a frame that it has begun, and the client to hang up.
+	// closeWait is how long the server may take to end a frame that it has begun, and how long the client may take to
+	// close the connection.
 	closeWait = 5 * time.Second
 )
 
@@ -114,10 +115,10 @@ func (s *webSocket) CloseWrite() error {
 	return s.Conn.Close()
 }
 
-// close sends the close frame now, or when the server has ended its frame. If that or the client takes longer
-// than closeWait, close breaks everything off.
+// close sends the close frame now, or when the server has ended its frame. If the server or the client takes longer
+// than closeWait, close breaks off the request.
 func (s *webSocket) close() {
-	time.AfterFunc(closeWait, func() { // before Lock, because a write to a client that does not read holds mu
+	time.AfterFunc(closeWait, func() { // start the timer before Lock, because a write to a client that does not read holds mu
 		s.cancel()
 		_ = s.Conn.Close()
 	})
@@ -182,7 +183,7 @@ func (f *frames) size() int {
 	case 127:
 		size += 8
 	}
-	if f.header[1]&0x80 != 0 { // the key of a mask
+	if f.header[1]&0x80 != 0 { // the masking key
 		size += 4
 	}
 	return size
