@@ -355,7 +355,7 @@ func TestGoneOwner(t *testing.T) {
 	})
 }
 
-// The client replaces its table with a stale table only after it has asked each agent.
+// The client has a current table. It replaces this table with a stale table only after it has asked every agent.
 func TestStaleAgentIsTheLast(t *testing.T) {
 	inWeb(t, func(t *testing.T, w *web) {
 		good, stale := tableOf(t, 8, "n1", "n2"), tableOf(t, 8, "n1")
@@ -428,7 +428,7 @@ func TestStaleOtherCluster(t *testing.T) {
 	})
 }
 
-// If the tables of all agents are stale, the client logs that once.
+// If the tables of all agents are stale, the client logs one warning.
 func TestAllAreStale(t *testing.T) {
 	inWeb(t, func(t *testing.T, w *web) {
 		var log agentproc.Log

@@ -71,8 +71,8 @@ func (l *link) pass(from, to net.Conn, cuts int64) {
 	}
 }
 
-// A dead HTTP/2 connection would get all requests for its server, and the kernel notices only after many minutes that
-// it is dead. The client sends pings, closes the dead connection and opens another.
+// All requests to a server share one HTTP/2 connection. If that connection is dead, the kernel needs many minutes to
+// notice. So the client sends pings, closes the dead connection and opens another.
 func TestDeadConnection(t *testing.T) {
 	t.Parallel()
 	srv := httptest.NewUnstartedServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))

@@ -47,7 +47,7 @@ func Example() {
 	// fresh: true
 }
 
-// A routing client tells a client outside of the cluster where its room is, and where the room moves.
+// A routing client tells a client outside of the cluster which node hosts its room, now and after each move.
 func ExampleClient_Follow() {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()

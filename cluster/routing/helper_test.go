@@ -189,7 +189,7 @@ func (w *web) await(what string, most time.Duration, condition func() bool) {
 // differ returns how the data of a routing client differs from the data of an agent, or "".
 func differ(f *routing.Client, a *cluster.Agent) string { return differFrom(f, a.Snapshot()) }
 
-// differFrom is differ for a snapshot of an agent or of a scope.
+// differFrom is like differ, but takes a snapshot of an agent or of a scope.
 func differFrom(f *routing.Client, s *cluster.Snapshot) string {
 	if f.Table().Digest() != s.Digest() || len(f.Members()) != len(s.Members) {
 		return fmt.Sprintf("table %s of %d members, want %s of %d", f.Table().Digest(), len(f.Members()), s.Digest(), len(s.Members))

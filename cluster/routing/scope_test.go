@@ -82,8 +82,8 @@ func TestFollowsAScope(t *testing.T) {
 	}, roles)
 }
 
-// In a rolling deploy, no agent has the scope at first. The routing client asks until an agent has it, and its status
-// names the agents that do not. It never uses the table of all members.
+// In a rolling deploy, no agent has the scope at first. The routing client asks until an agent has the scope, and its
+// status names the agents that lack it. The client never uses the table of all members.
 func TestFollowsAScopeThatIsNew(t *testing.T) {
 	inWeb(t, func(t *testing.T, w *web) {
 		if _, err := w.c.Agent("b").Scope("web", func(*cluster.Member) bool { return true }); err != nil {

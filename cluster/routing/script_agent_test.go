@@ -35,7 +35,7 @@ func (s *script) awaits(what string, condition func(answer) bool) (a answer) {
 	}
 }
 
-// fails waits until the script reports an error that contains text for its only agent.
+// fails waits until the script's only agent has an error that contains text.
 func (s *script) fails(name, text string) {
 	s.t.Helper()
 	a := s.awaits("failed: "+text, func(a answer) bool { return strings.Contains(a.Status.Errors[name], text) })

@@ -122,8 +122,7 @@ func settingsLeftOut(p *pins) {
 	p.differ(p.a, p.again, p.stating(0, "64", ""), pinstore.Difference{Setting: "cost", Theirs: "0,1,2", By: p.second})
 }
 
-// Settings expire with the last user that records them. If that user removes its settings, they disappear at
-// once.
+// Settings expire with the last user that records them. If that user removes its settings, they disappear immediately.
 func settingsEnd(p *pins) {
 	mine, other := p.stating(0, "64", ""), p.stating(0, "128", "")
 	p.agree(p.a, p.first, long, mine)

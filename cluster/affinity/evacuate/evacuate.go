@@ -165,7 +165,7 @@ func (r *run) settle(ctx context.Context, here []pinstore.Entry) {
 	}
 	for room := range r.failed {
 		if ctx.Err() != nil {
-			return // the others are counted after the next list
+			return // the remaining rooms are counted after the next list
 		}
 		if _, err := r.rooms.Lookup(ctx, room); errors.Is(err, affinity.ErrNoPin) {
 			r.progress.Ended++

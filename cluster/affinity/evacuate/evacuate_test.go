@@ -26,7 +26,7 @@ import (
 
 func TestMain(m *testing.M) { leak.Main(m) }
 
-// fleet is a cluster on virtual time whose nodes host rooms.
+// fleet is a cluster in virtual time whose nodes host rooms.
 type fleet struct {
 	*clustertest.Cluster
 	t        *testing.T
@@ -197,8 +197,8 @@ func TestSlowStore(t *testing.T) {
 	})
 }
 
-// The store is too far away for the planned rate. No move fails, and the node's circuit breaker stays closed. When the
-// store becomes near, the remaining rooms do not move all at once.
+// At first, the store is too far away for the planned rate. No move fails, and the node's circuit breaker stays closed.
+// When the round trip becomes short, the remaining rooms do not move all at once.
 func TestFarStore(t *testing.T) {
 	inFleet(t, 2700, affinity.Config{}, func(t *testing.T, f *fleet) {
 		f.drain()

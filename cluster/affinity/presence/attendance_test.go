@@ -56,7 +56,7 @@ func (w *world) begin(writes ...write) {
 	}
 }
 
-// Writes reach the store in any order, and any write may fail. Once all writes have ended and the failed ones have been
+// Writes reach the store in any order, and any write may fail. Once all writes have ended and failed writes have been
 // repeated, the store has exactly the participants who are present, and attendance keeps no other participants.
 func TestAttendanceAgreesWithStore(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {

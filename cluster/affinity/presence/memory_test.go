@@ -30,7 +30,7 @@ func TestMemoryReference(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const stale = 10 * time.Second
 		rooms := []presence.Room{{Name: "r"}, {Name: "s"}, {Partition: 1, Name: "r"}}
-		// The struct hides the *testing.T, because rapid would ask it for its deadline, which does not work in a
+		// The struct hides the *testing.T, because rapid would call its Deadline method, which does not work in a
 		// bubble.
 		rapid.Check(struct{ rapid.TB }{t}, func(t *rapid.T) {
 			m, reference, ctx := presence.NewMemory(), memoryReference{}, context.Background()
@@ -80,8 +80,8 @@ func TestMemoryReference(t *testing.T) {
 	})
 }
 
-// Count ignores stale members, even if there are more than a single call frees, and even if an older entry is not
-// stale.
+// Count ignores stale members, even if there are more than a single call frees, and even if a member that joined
+// earlier is not stale.
 func TestMemoryManyStale(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m, room := presence.NewMemory(), presence.Room{Name: "r"}

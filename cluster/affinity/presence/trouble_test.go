@@ -113,8 +113,8 @@ func TestLostHeartbeat(t *testing.T) {
 	}
 }
 
-// A participant leaves while a heartbeat is in progress: the heartbeat does not restore the participant. A participant
-// comes back while a departure is in progress: the participant remains present.
+// If a participant leaves while a heartbeat is in progress, the heartbeat does not restore the participant. If a
+// participant comes back while a departure is in progress, the participant remains present.
 func TestCrossedWrites(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := &wire{Store: presence.NewMemory()}
@@ -270,8 +270,8 @@ func TestCloseWhileStoreHangs(t *testing.T) {
 	})
 }
 
-// Two goroutines serve all participants of a node and write the log. Close ends both, because the bubble fails if a
-// goroutine remains.
+// Two goroutines serve all participants of a node and write the log. Close ends both goroutines. Otherwise, the bubble
+// would fail.
 func TestGoroutines(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		before := runtime.NumGoroutine()

@@ -129,8 +129,8 @@ func (f logFunc) Handle(context.Context, slog.Record) error { f(); return nil }
 func (f logFunc) WithAttrs([]slog.Attr) slog.Handler        { return f }
 func (f logFunc) WithGroup(string) slog.Handler             { return f }
 
-// Follow has finished its steps but not returned yet, while a second call starts. The first call must not end the
-// second one.
+// A second call starts when the first call has finished its steps but has not returned yet. The first call must not end
+// the second one.
 func TestFollowReturnsLate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newClient()
@@ -184,7 +184,7 @@ func TestFollowPanics(t *testing.T) {
 	})
 }
 
-// The call ends, and Connect panics because its context ends. This panic also reaches the caller.
+// Connect panics when the context of the call ends. The panic still reaches the caller.
 func TestFollowPanicsAtItsEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newClient()
@@ -249,7 +249,7 @@ func TestFollowRace(t *testing.T) {
 			Resolve: func(context.Context, string) (reconnect.Directive, error) { return reconnect.Directive{}, errHandshake },
 		}
 		var mu sync.Mutex
-		var at uint64 // epoch of the directive to which the client is connected
+		var at uint64 // epoch of the directive with which the client connected
 		r.Connect = func(_ context.Context, d reconnect.Directive) error {
 			mu.Lock()
 			defer mu.Unlock()

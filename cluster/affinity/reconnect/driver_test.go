@@ -61,7 +61,7 @@ func (c *client) to() (nodes string) {
 	return nodes
 }
 
-// directAt gives the client a directive when the time at has passed since the client's start.
+// directAt gives the client a directive at the given time after the client's start.
 func (c *client) directAt(t *testing.T, at time.Duration, d reconnect.Directive) {
 	time.AfterFunc(at-time.Since(c.start), func() {
 		if err := c.Follow(t.Context(), d); err != nil {

@@ -303,7 +303,7 @@ func TestMachineAskFor(t *testing.T) {
 	}
 }
 
-// Two agents have lost their store, so their answers have no epoch. Each of them names a different node. Both nodes
+// Two agents do not reach their store, so their answers have no epoch. Each of them names a different node. Both nodes
 // refuse the client, or fail after the first refusal. The client alternates between the nodes more and more slowly, and
 // gives up.
 func TestMachineAlternates(t *testing.T) {
@@ -335,8 +335,8 @@ func TestMachineAlternates(t *testing.T) {
 	}
 }
 
-// A thousand clients lose their node at the same moment. MinAsk and MaxAsk limit the rate at which they ask. Neither
-// their questions nor their arrivals at the new node come in waves.
+// A thousand clients lose their node at the same moment. MinAsk and MaxAsk limit the rate of their resolves. Neither
+// the resolves nor the attempts at the new node come in waves.
 func TestMachineCrowd(t *testing.T) {
 	const clients = 1000
 	s := story{home: homeAfter(3 * time.Second), refuses: onlyA}

@@ -26,7 +26,7 @@ const (
 	resolveTakes = 2 * time.Millisecond
 )
 
-// homeAfter returns a function that names node a, and from moved on node b.
+// homeAfter returns a function that names node a before the time moved, and node b after it.
 func homeAfter(moved time.Duration) func(time.Duration) reconnect.Directive {
 	return func(at time.Duration) reconnect.Directive {
 		if at < moved {

@@ -23,7 +23,7 @@
 //     the server's clock.
 //  4. An answer is fresh for at most 30 s, and only until its pin expires or another client changes the pin. The script
 //     that replaces or deletes a pin publishes the room on the channel roost:changes. Every 5 s, the store publishes
-//     a message to itself. While such messages do not come back, an answer is fresh for 1 s, because the store
+//     a message to itself. If these messages do not come back, an answer is fresh for 1 s, because the store
 //     might miss changes. [Store.Notified] returns the reason.
 //  5. After a lost connection, or when the server has lost the store's latest heartbeat, the store notifies its users
 //     that all pins may have changed.

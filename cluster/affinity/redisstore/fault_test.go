@@ -36,7 +36,7 @@ type storeCall struct {
 	do   func(context.Context) error
 }
 
-// calls returns each kind of call that a store and its presence support.
+// calls returns all kinds of calls that a store and its presence store support.
 func calls(s *Store, room string) map[string]storeCall {
 	p, in := s.Presence(), presence.Room{Partition: 17, Name: room}
 	ada := presence.Participant{Room: in, Name: "ada"}
@@ -443,7 +443,7 @@ func TestUsersOfOneStore(t *testing.T) {
 	if err := notified.have("another"); err != nil {
 		t.Error(err)
 	}
-	// If the failed op takes effect later, its message notifies of the room, although this store sent the message.
+	// If the failed op takes effect later, the store receives its own message, and notifies its users of the room.
 	notified.reset()
 	s.news.message(s.news.self + "\nanother\nroom")
 	if err := notified.have("another"); err != nil || notified.have("room") == nil {
@@ -451,7 +451,7 @@ func TestUsersOfOneStore(t *testing.T) {
 	}
 }
 
-// A store is not notified of its own changes.
+// If a store has only one user, it does not notify the user of the user's own changes.
 func TestNoEcho(t *testing.T) {
 	server := redistest.Start(t)
 	s, other := ready(t, redisAt{URL: server.URL()}), ready(t, redisAt{URL: server.URL()})

@@ -45,8 +45,7 @@ func TestMasterMoves(t *testing.T) {
 	}
 }
 
-// If sentinels or a cluster name the master, the store leaves a demoted master without losing its connections to other
-// servers.
+// If sentinels or a cluster name the master, the store follows them from a demoted master to the new master.
 func TestMasterDemoted(t *testing.T) {
 	long(t)
 	for name, start := range map[string]func(*testing.T) (url string, demote func(key string)){

@@ -15,7 +15,7 @@ import (
 	"github.com/roost-cluster/roost/internal/redistest"
 )
 
-// at returns the script with a server's clock that always shows ms.
+// at returns a script for which the server's clock always shows ms.
 func at(source string, ms int64) script {
 	return newScript(fmt.Sprintf(`
 		local server = redis
@@ -73,7 +73,8 @@ func TestPresenceBoundary(t *testing.T) {
 	}
 }
 
-// The store sends one command for each room, runs one range command in it, and does not scan keys.
+// The store sends one command for each room. Each of these runs at most one range command, and none of them scans the
+// keys.
 func TestPresenceCommands(t *testing.T) {
 	server := redistest.Start(t)
 	store := ready(t, redisAt{URL: server.URL()}).Presence()

@@ -44,7 +44,8 @@ func TestLossIsNotifiedBeforeTheNextAnswer(t *testing.T) {
 				}
 			})
 		}
-		// A single transaction kills the connections and deletes the pin, so no connection is notified of the change.
+		// A single transaction kills the connections and deletes the pin, so that the store is not notified of the
+		// change.
 		answers := other.DoMulti(ctx, other.B().Multi().Build(), other.B().ClientKill().TypeNormal().SkipmeYes().Build(),
 			other.B().ClientKill().TypePubsub().SkipmeYes().Build(), // also the connection with the subscription
 			other.B().Del().Key(names(s).pin(17, "room")).Build(), other.B().Exec().Build())

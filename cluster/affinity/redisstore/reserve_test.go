@@ -78,8 +78,8 @@ func TestClaimCutShort(t *testing.T) {
 	}
 }
 
-// If the pin of a claim cannot be written, the claim's units are returned. Otherwise a shard that is down would fill up
-// the nodes.
+// If the pin of a claim cannot be written, the claim's units are returned. Otherwise, claims on a shard that is down
+// would use up the limits of the nodes.
 func TestUnitsOfAFailedClaim(t *testing.T) {
 	server := redistest.Start(t)
 	s := ready(t, redisAt{URL: server.URL()})

@@ -163,7 +163,7 @@ func TestHandlers(t *testing.T) {
 	}
 }
 
-// The handler serves the same file that is in the repository.
+// The handler serves the file from the repository without changes.
 func TestJavaScript(t *testing.T) {
 	w := httptest.NewRecorder()
 	signalling.JavaScript().ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/reconnect.mjs", nil))

@@ -51,7 +51,7 @@ func Example() {
 	// media-b serves /rooms/retro/join
 }
 
-// Users configure as text which part of a request is the key.
+// A text from a user's configuration says which part of a request is the key.
 func ExampleParseKey() {
 	key, err := httpproxy.ParseKey("header:X-Room")
 	if err != nil {

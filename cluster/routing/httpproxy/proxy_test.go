@@ -168,7 +168,7 @@ func TestForwarded(t *testing.T) {
 	}
 }
 
-// If a request may be sent again, it reaches the next owner of its key. Otherwise, it is sent only once.
+// If a request may be sent again, it reaches the next owner of its key. Otherwise, the proxy sends it only once.
 func TestRetries(t *testing.T) {
 	down := func(t *testing.T, _ *atomic.Int64) string { // nobody listens
 		addr, srv := server(t, named("down"))
@@ -250,7 +250,7 @@ func TestStalledRejection(t *testing.T) {
 	}
 }
 
-// If another server has forwarded an upload, its temporary files are still removed after Local returns.
+// If another server has forwarded an upload, the temporary files of the upload are still removed after Local returns.
 func TestUploadSentOn(t *testing.T) {
 	dir := t.TempDir()
 	t.Setenv("TMPDIR", dir)

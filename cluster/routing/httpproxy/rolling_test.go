@@ -90,8 +90,8 @@ func TestRollingServers(t *testing.T) {
 		x.asked.Load(), float64(x.asked.Load())/time.Since(began).Seconds(), x.broken.Load(), x.rejected.Load(), x.repeated.Load())
 }
 
-// stops stops a server like a deploy does. The server drains, the proxy learns of it, and requests that were sent with
-// the old table finish. If the server closed idle connections earlier, a POST could be lost on its way.
+// stops stops a server in the same way as a deploy. The server drains, the proxy learns of it, and requests that were
+// sent with the old table finish. If the server closed idle connections earlier, a POST could be lost on its way.
 func (x *load) stops(m *member) {
 	x.t.Helper()
 	release := m.hold()

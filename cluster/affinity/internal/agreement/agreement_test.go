@@ -218,8 +218,8 @@ func (s trialOnly) Agree(
 	return s.Store.Agree(ctx, self, ttl, settings)
 }
 
-// A node with different settings is refused after the first call, even if the second call, which adds the node to the
-// list of refused nodes, fails. A different gossip key alone does not refuse the node.
+// If the settings differ, the node is refused after its first call to the store, even if the second call fails. A
+// different gossip key alone is not enough.
 func TestRefusedUnlisted(t *testing.T) {
 	self := lease.Incarnation{Node: "x", Number: 1}
 	for partitions, refused := range map[string]bool{"128": true, "64": false} {

@@ -62,8 +62,8 @@ func (j *sketched) says() string {
 	return fmt.Sprint(v, known, j.Gone(none, sketchedOther), reclaiming, ask, died, self, others)
 }
 
-// Two detectors with the same sketch give the same results from then on, because the model of rooms explores only one
-// of them.
+// Two detectors with the same sketch must give the same results from then on, because the model of rooms explores only
+// one of them.
 func TestSketch(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	history := func(most int) []int {

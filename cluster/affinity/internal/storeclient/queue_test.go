@@ -115,8 +115,8 @@ func TestQueueShares(t *testing.T) {
 	})
 }
 
-// While the store hangs, the number of running calls is limited, and no caller waits longer than its budget. If a claim
-// was never sent, its error says that it cannot take effect later.
+// While the store hangs, the number of running calls is limited, and no caller waits longer than its budget. The error
+// of a claim that was never sent differs from the error of a claim that may still take effect.
 func TestQueueHangs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q, g := newGated()
@@ -165,8 +165,8 @@ func (d *distant) Swap(ctx context.Context, ops ...pinstore.Op) []pinstore.Resul
 	return d.Memory.Swap(ctx, ops...)
 }
 
-// Even if the store is far away, an op takes at most a round trip and a tick at any rate of ops, and the queue sends
-// about one call per tick.
+// Even if the store is far away, an op takes at most a round trip and a tick, regardless of the rate of ops. The queue
+// sends about one call per tick.
 func TestQueueDistant(t *testing.T) {
 	for _, rate := range []int{20, 250, 10_000} {
 		synctest.Test(t, func(t *testing.T) {
@@ -231,7 +231,7 @@ func TestQueueGivesUp(t *testing.T) {
 	})
 }
 
-// An op with a limit gets its own call, because the store counts such an op separately.
+// An op with a limit gets its own call, because a store supports limits only for single ops.
 func TestQueueLimit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q, g := newGated()
@@ -343,8 +343,8 @@ func TestQueueShardHangs(t *testing.T) {
 	})
 }
 
-// A call gets only the time that earlier calls have left of its budget. If such a short call times out, the breaker
-// stays closed, and ops still share calls. A call without any time left is not sent.
+// If earlier calls of the same join have used up most of the budget, a timeout of the next call proves nothing. The
+// breaker stays closed, and ops still share calls. If no time is left, the call is not sent.
 func TestShortCallsProveNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := &distant{Memory: pinstore.NewMemory(), roundTrip: budget / 2}
