@@ -98,7 +98,7 @@ type run struct {
 
 	mu       sync.Mutex // guards the fields below during a round
 	progress affinity.Evacuation
-	failed   map[string]struct{} // in the present round
+	failed   map[string]struct{} // in the current round
 }
 
 func (r *run) run(ctx context.Context) error {
@@ -136,7 +136,7 @@ func (r *run) list(ctx context.Context) ([]pinstore.Entry, error) {
 	switch {
 	case err == nil:
 		r.settle(bounded, here)
-	case ctx.Err() == nil: // otherwise the end of the evacuation is the reason
+	case ctx.Err() == nil: // otherwise, the list failed only because the evacuation has ended
 		r.progress.Why = err.Error()
 	}
 	units := make(map[string]int64)

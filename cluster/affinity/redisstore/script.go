@@ -2,7 +2,7 @@ package redisstore
 
 import (
 	"context"
-	"crypto/sha1" //nolint:gosec // Redis names scripts by it
+	"crypto/sha1" //nolint:gosec // Redis identifies scripts by their SHA-1
 	_ "embed"
 	"encoding/hex"
 	"strconv"

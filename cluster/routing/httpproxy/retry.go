@@ -47,7 +47,7 @@ func (t *router) RoundTrip(r *http.Request) (*http.Response, error) {
 	var e effort
 	for {
 		resp, again, err := t.attempt(r, way, b)
-		if err == nil && (resp.StatusCode != http.StatusMisdirectedRequest || !way.first) { // only the first proxy of a request retries it
+		if err == nil && (resp.StatusCode != http.StatusMisdirectedRequest || !way.first) { // only the first proxy of a request sends it again
 			way.answered()
 			return resp, nil
 		}
@@ -139,7 +139,7 @@ func (t *router) attempt(r *http.Request, way route, b *body) (_ *http.Response,
 	}
 	var asked, sent atomic.Bool // a transport without support for traces sets neither, and may have sent the request
 	out := r.Clone(httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
-		GetConn: func(string) { // net/http calls it again if a connection has accepted no bytes, or if the request may run twice
+		GetConn: func(string) { // net/http calls GetConn again if a connection has accepted no bytes, or if the request may run twice
 			asked.Store(true)
 			if !keyed(r.Header) {
 				sent.Store(false)

@@ -263,7 +263,7 @@ func (d *Detector) Sketch(now time.Time) string {
 	defer d.mu.Unlock()
 	age := func(at time.Time, most time.Duration) time.Duration { return min(now.Sub(at), most) }
 	since := age(d.since, max(d.TTL+reclaimTime, restoreTime))
-	if d.stillOut || !d.wasAway { // since is reset before a greater age matters
+	if d.stillOut || !d.wasAway { // since is set again before an age above a TTL can matter
 		since = min(since, d.TTL)
 	}
 	verdicts := make(map[lease.Incarnation]Verdict, len(d.cutOff))

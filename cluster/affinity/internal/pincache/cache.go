@@ -16,9 +16,9 @@ import (
 
 // Cache contains an entry for each known room. All methods are safe for concurrent use.
 //
-// Entries are immutable, and callers replace them by compare-and-swap. Before a caller queries the store, it
-// stores an entry with Begin. Afterwards, Learn replaces only that entry with the answer. If a notification
-// arrives in between, it also replaces the entry, so an outdated answer is never considered fresh.
+// Entries are immutable, and callers replace them with compare-and-swap. Before a caller queries the store, it stores
+// an entry with Begin. Afterwards, Learn replaces only that entry with the answer. If a notification arrives in
+// between, the notification also replaces the entry, so an outdated answer is never considered fresh.
 type Cache struct {
 	rooms      sync.Map      // room → *Entry
 	generation atomic.Uint64 // counts how often the store may have lost its data

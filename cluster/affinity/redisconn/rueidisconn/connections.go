@@ -62,7 +62,7 @@ func (c *connections) open(ctx context.Context, addr string, d *net.Dialer, secu
 	}
 	c.mu.Unlock()
 	if former != nil {
-		former.announce() // it may have failed without being closed yet
+		former.announce() // the former connection may have failed without being closed yet
 	}
 	return next, nil
 }
