@@ -24,8 +24,8 @@ func agreementOn(store pinstore.Store, partitions string) *Agreement {
 }
 
 // A node has agreed on its settings, and then another node records different settings while the first node does not
-// reach the store. The first node still wins when it comes back, unless its lease has ended, because then the other
-// node was right to consider it dead.
+// reach the store. The first node still wins when it comes back, unless its lease has ended or it was not live in
+// between, because then the other node was right to consider it dead.
 func TestEarlierWins(t *testing.T) {
 	self, other := lease.Incarnation{Node: "a", Number: 1}, lease.Incarnation{Node: "b", Number: 1}
 	for name, c := range map[string]struct {
