@@ -10,7 +10,8 @@ import (
 	"github.com/roost-cluster/roost/cluster/routing"
 )
 
-// A lookup of a routing client beside that of its agent: one caller, and one for each CPU.
+// BenchmarkPlace compares lookups of a routing client with lookups of its agent, with one caller and with one caller
+// per CPU.
 func BenchmarkPlace(b *testing.B) {
 	agent, err := cluster.Start(b.Context(), cluster.Config{
 		ID:        "solo",

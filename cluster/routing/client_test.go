@@ -21,7 +21,7 @@ import (
 	"github.com/roost-cluster/roost/placement"
 )
 
-// A routing client sees what its agent sees, through every change.
+// A routing client has the same table and members as its agent after each change.
 func TestFollows(t *testing.T) {
 	inWeb(t, func(t *testing.T, w *web) {
 		none := w.follow("nowhere")
@@ -67,12 +67,12 @@ func TestFollows(t *testing.T) {
 	})
 }
 
-// With handoff, a lookup names the member that runs the partition, until the next one does.
+// With handoff, a lookup returns the member that still runs the partition, until the next owner runs it.
 func TestFollowsHandoff(t *testing.T) {
 	inWeb(t, func(t *testing.T, w *web) {
 		for _, id := range w.c.IDs() {
 			agent := w.c.Agent(id)
-			go func() { // a handler takes its time to stop
+			go func() { // the handler needs time to stop
 				_ = agent.RunOwned(t.Context(), slowly)
 			}()
 		}
@@ -102,8 +102,8 @@ func TestFollowsHandoff(t *testing.T) {
 	}, func(cfg *cluster.Config) { cfg.Handoff = 6 * time.Second })
 }
 
-// An agent that ends, hangs, or has no table to trust is replaced within a second or so, and no lookup
-// fails meanwhile.
+// If an agent ends, hangs or becomes isolated, the client follows another agent within about a second. No lookup fails
+// in the meantime.
 func TestFailover(t *testing.T) {
 	for name, problem := range map[string]func(w *web, host string){
 		"ends":   func(w *web, host string) { w.c.Crash(host) },
@@ -125,7 +125,7 @@ func TestFailover(t *testing.T) {
 				most, began := 1200*time.Millisecond, time.Now()
 				problem(w, host)
 				if name == "isolated" {
-					most = 15 * time.Second // until the agent knows
+					most = 15 * time.Second // until the agent has noticed
 				}
 				w.await("another agent is followed", most, func() bool {
 					if _, err := f.Place("key"); err != nil {
@@ -149,7 +149,7 @@ func TestFailover(t *testing.T) {
 	}
 }
 
-// stuck is a strategy that does not return while it is held.
+// stuck is a strategy whose Assign does not return while hold is set.
 type stuck struct {
 	placement.Strategy
 	hold *atomic.Pointer[chan struct{}]
@@ -162,8 +162,8 @@ func (s stuck) Assign(nodes []placement.Node, partitions int) ([]int, error) {
 	return s.Strategy.Assign(nodes, partitions)
 }
 
-// A stalled agent confirms no table: another one is followed. A routing client without another one keeps the
-// table, and its status has the reason.
+// A stalled agent does not confirm its table, so the client follows another agent. A client that knows no other agent
+// keeps its table, and its status says why.
 func TestStalledAgent(t *testing.T) {
 	holds := map[string]*atomic.Pointer[chan struct{}]{"a": {}, "b": {}, "c": {}}
 	inWeb(t, func(t *testing.T, w *web) {
@@ -202,8 +202,8 @@ func TestStalledAgent(t *testing.T) {
 	})
 }
 
-// Without any agent the table stays, its age grows, and the errors name each agent. It is followed again
-// soon after one is back, and the agents are asked ever less often.
+// If no agent answers, the client keeps its table, the table's age grows, and the error names each agent. The client
+// asks the agents less and less often. When an agent is back, the client soon follows it.
 func TestNoAgent(t *testing.T) {
 	inWeb(t, func(t *testing.T, w *web) {
 		f := w.follow("a", "b")
@@ -239,8 +239,8 @@ func TestNoAgent(t *testing.T) {
 	})
 }
 
-// What is no stream of an agent, or contradicts itself, is not believed, and another agent is
-// followed.
+// If an agent's response is not a valid stream, or if the stream contradicts itself, the client ignores it and follows
+// another agent.
 func TestStrangeAgents(t *testing.T) {
 	for name, h := range map[string]http.HandlerFunc{
 		"not found": http.NotFound,
@@ -268,7 +268,7 @@ func TestStrangeAgents(t *testing.T) {
 	}
 }
 
-// The changes that Watch returns add up to what the routing client knows, across agents.
+// The changes from Watch always add up to the client's table and members, even if the client switches to another agent.
 func TestWatch(t *testing.T) {
 	inWeb(t, func(t *testing.T, w *web) {
 		f := w.follow("a", "b", "c")
@@ -317,7 +317,7 @@ func TestWatch(t *testing.T) {
 	})
 }
 
-// A configuration that cannot work is refused, with every problem.
+// Start refuses an invalid configuration, and the error says why.
 func TestConfig(t *testing.T) {
 	for want, cfg := range map[string]routing.Config{
 		"name the HTTP address of at least one agent":  {},
@@ -335,7 +335,7 @@ func others(ids []string, id string) []string {
 	return slices.DeleteFunc(slices.Clone(ids), func(other string) bool { return other == id })
 }
 
-// A member that has gone keeps its address until the table names another one.
+// If a member is gone but the table still names it as an owner, lookups still return its address.
 func TestGoneOwner(t *testing.T) {
 	inWeb(t, func(t *testing.T, w *web) {
 		table := tableOf(t, 8, "n1", "n2")
@@ -355,7 +355,7 @@ func TestGoneOwner(t *testing.T) {
 	})
 }
 
-// A table that may be out of date replaces no better one until each agent was asked.
+// The client has a current table. It replaces this table with a stale table only after it has asked every agent.
 func TestStaleAgentIsTheLast(t *testing.T) {
 	inWeb(t, func(t *testing.T, w *web) {
 		good, stale := tableOf(t, 8, "n1", "n2"), tableOf(t, 8, "n1")
@@ -366,7 +366,7 @@ func TestStaleAgentIsTheLast(t *testing.T) {
 		f := w.follow("good", "stale", "hung")
 		w.await("the good agent is followed", 10*time.Second, func() bool { return f.Status().Agent == "good:8401" })
 		w.answer("good", http.NotFound)
-		for range 1900 { // the silence of the hung one is as long again
+		for range 1900 { // the client gives up on the hung agent only later
 			time.Sleep(time.Millisecond)
 			if f.Table().Digest() != good.Digest() {
 				t.Fatalf("a stale table is shown, and an agent was not asked: %+v", f.Status())
@@ -379,7 +379,8 @@ func TestStaleAgentIsTheLast(t *testing.T) {
 	})
 }
 
-// The address of an agent may get to one of another cluster, such as that of a pod. Its table is none of this cluster.
+// An agent of another cluster may get an old agent's address, for example the address of a pod. The client does not use
+// the table of that agent.
 func TestOtherCluster(t *testing.T) {
 	inWeb(t, func(t *testing.T, w *web) {
 		f := w.follow("a", "b")
@@ -398,8 +399,8 @@ func TestOtherCluster(t *testing.T) {
 	})
 }
 
-// A first table that is stale does not decide which cluster is followed: an agent of another cluster, cut off
-// from that, may have the address.
+// If the first table is stale, the client may later follow an agent of another cluster, because the stale table may
+// come from an isolated agent that does not belong to the client's cluster.
 func TestStaleOtherCluster(t *testing.T) {
 	inWeb(t, func(t *testing.T, w *web) {
 		w.answer("a", sends(event(t, nil, &tablewire.State{Cluster: "db", Table: tableOf(t, 8, "x"), Stale: true})))
@@ -409,7 +410,8 @@ func TestStaleOtherCluster(t *testing.T) {
 		w.serve("b", clusterServer(w.c.Agent("b")))
 		w.await("b is followed", 20*time.Second, func() bool { return f.Status().Agent == "b:8401" && f.Status().Err == nil })
 
-		// The stream that was stale becomes present.
+		// The first table is stale, but the same stream later sends a current table. This table decides which cluster
+		// the client follows.
 		table := tableOf(t, 8, "n1")
 		stale, present := &tablewire.State{Cluster: "roost", Table: table, Stale: true}, &tablewire.State{Cluster: "roost", Table: table}
 		w.answer("c", sends(event(t, nil, stale)+event(t, stale, present)))
@@ -426,7 +428,7 @@ func TestStaleOtherCluster(t *testing.T) {
 	})
 }
 
-// When all agents say that their tables may be out of date, one line of the log says so.
+// If the tables of all agents are stale, the client logs one warning.
 func TestAllAreStale(t *testing.T) {
 	inWeb(t, func(t *testing.T, w *web) {
 		var log agentproc.Log
@@ -451,7 +453,7 @@ func TestAllAreStale(t *testing.T) {
 	})
 }
 
-// No log line, error or status shows a password of an agent's URL.
+// The password in an agent's URL never appears in log lines, errors or the status.
 func TestPasswordStaysSecret(t *testing.T) {
 	inWeb(t, func(t *testing.T, w *web) {
 		var log agentproc.Log
@@ -478,7 +480,7 @@ func TestPasswordStaysSecret(t *testing.T) {
 	})
 }
 
-// A table that takes longer than twice the idle timeout to arrive arrives, as long as bytes do.
+// A table may take longer than twice the idle timeout to arrive, as long as bytes keep arriving.
 func TestSlowTable(t *testing.T) {
 	inWeb(t, func(t *testing.T, w *web) {
 		text := event(t, nil, &tablewire.State{Table: tableOf(t, 4096, "n1")})

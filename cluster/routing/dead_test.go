@@ -13,8 +13,8 @@ import (
 	"time"
 )
 
-// link passes connections on to a server. Those that are open when cuts grows are silent from then on, as
-// after the crash of a load balancer, and nobody learns of it.
+// link forwards connections to a server. When a test increments cuts, the open connections fall silent without being
+// closed, as after the crash of a load balancer.
 type link struct {
 	net.Listener
 	cuts atomic.Int64
@@ -71,8 +71,8 @@ func (l *link) pass(from, to net.Conn, cuts int64) {
 	}
 }
 
-// A connection of HTTP/2 that is dead serves all requests of its server, and the kernel takes it for alive
-// for many minutes. It is pinged, and the agent behind it is asked by another one.
+// All requests to a server share one HTTP/2 connection. If that connection is dead, the kernel needs many minutes to
+// notice. So the client sends pings, closes the dead connection and opens another.
 func TestDeadConnection(t *testing.T) {
 	t.Parallel()
 	srv := httptest.NewUnstartedServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))

@@ -14,9 +14,9 @@ import (
 	"github.com/roost-cluster/roost/cluster/routing"
 )
 
-// A gateway asks a routing client for the node of each request.
+// A gateway looks up the node for each request in a routing client.
 func Example() {
-	// Somewhere else: an agent with its API, as roost agent --http has it.
+	// In another process, an agent serves its HTTP API, like roost agent --http.
 	agent, err := cluster.Start(context.Background(), cluster.Config{
 		ID: "node-1", Bind: "127.0.0.1:0", APIAddr: "media-1.example.org:443", Log: quiet,
 	})
@@ -47,7 +47,7 @@ func Example() {
 	// fresh: true
 }
 
-// A client of a room, outside of the cluster, is led by a routing client: to the node of its room, and to each one that the room gets.
+// A routing client tells a client outside of the cluster which node hosts its room, now and after each move.
 func ExampleClient_Follow() {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
@@ -57,7 +57,7 @@ func ExampleClient_Follow() {
 	}
 	defer func() { _ = agent.Close() }()
 	<-agent.Ready()
-	rooms, err := affinity.Start(agent, pinstore.NewMemory(), affinity.Config{Log: quiet}) // roost agent --redis
+	rooms, err := affinity.Start(agent, pinstore.NewMemory(), affinity.Config{Log: quiet}) // like roost agent --redis
 	if err != nil {
 		panic(err)
 	}

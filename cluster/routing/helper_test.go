@@ -30,18 +30,18 @@ var quiet = slog.New(slog.DiscardHandler)
 
 const partitions = 64
 
-// web is the network between routing clients and the APIs of agents, which have the host names of their
-// nodes. It is for bubbles.
+// web is a simulated network between routing clients and the HTTP APIs of agents. The host name of an API is the id of
+// its node. Use web only in a bubble.
 type web struct {
 	t       *testing.T
 	c       *clustertest.Cluster
 	mu      sync.Mutex
 	sees    map[string]*pipenet.Net
 	servers map[string]*http.Server
-	held    map[string]chan struct{} // hosts from which nothing arrives
+	held    map[string]chan struct{} // hosts whose data is held back
 }
 
-// inWeb runs a test in a bubble, with three agents in agreement.
+// inWeb runs a test in a bubble with three agents that agree on the table.
 func inWeb(t *testing.T, test func(t *testing.T, w *web), changes ...func(*cluster.Config)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -61,7 +61,7 @@ func inWeb(t *testing.T, test func(t *testing.T, w *web), changes ...func(*clust
 	})
 }
 
-// serve serves under a host name, in place of what was there.
+// serve runs a server under a host name, and replaces the previous server of that host.
 func (w *web) serve(host string, srv *http.Server) {
 	served := pipenet.Serve(w.t, srv)
 	w.mu.Lock()
@@ -75,7 +75,7 @@ func (w *web) serve(host string, srv *http.Server) {
 // answer serves a handler under a host name.
 func (w *web) answer(host string, h http.HandlerFunc) { w.serve(host, &http.Server{Handler: h}) }
 
-// hold has nothing arrive from a host until release, as if its network were cut.
+// hold holds back all data from a host until release is called, as if the host's network were cut.
 func (w *web) hold(host string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -108,7 +108,7 @@ func (w *web) dial(ctx context.Context, _, addr string) (net.Conn, error) {
 	return &line{Conn: conn, w: w, host: host, closed: make(chan struct{})}, nil
 }
 
-// line is a connection that a test can hold.
+// line is a connection whose data a test can hold back.
 type line struct {
 	net.Conn
 	w      *web
@@ -137,7 +137,7 @@ func (l *line) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// follow starts a routing client of hosts.
+// follow starts a routing client that knows the agents on these hosts.
 func (w *web) follow(hosts ...string) *routing.Client {
 	w.t.Helper()
 	return w.followAs(routing.Config{Log: quiet}, hosts...)
@@ -186,10 +186,10 @@ func (w *web) await(what string, most time.Duration, condition func() bool) {
 	}
 }
 
-// differ returns how a routing client differs from an agent, or "".
+// differ returns how the data of a routing client differs from the data of an agent, or "".
 func differ(f *routing.Client, a *cluster.Agent) string { return differFrom(f, a.Snapshot()) }
 
-// differFrom is differ for a snapshot of an agent or of a scope.
+// differFrom is like differ, but takes a snapshot of an agent or of a scope.
 func differFrom(f *routing.Client, s *cluster.Snapshot) string {
 	if f.Table().Digest() != s.Digest() || len(f.Members()) != len(s.Members) {
 		return fmt.Sprintf("table %s of %d members, want %s of %d", f.Table().Digest(), len(f.Members()), s.Digest(), len(s.Members))
@@ -224,7 +224,7 @@ func differFrom(f *routing.Client, s *cluster.Snapshot) string {
 	return ""
 }
 
-// sends is an agent that sends a stream, and nothing after it.
+// sends returns a handler that sends the lines as a stream, and then nothing more.
 func sends(lines string) http.HandlerFunc {
 	return func(rw http.ResponseWriter, r *http.Request) {
 		rw.Header().Set("Content-Type", "text/event-stream")
@@ -234,7 +234,7 @@ func sends(lines string) http.HandlerFunc {
 	}
 }
 
-// event is an update as agents send it.
+// event returns an update in the format in which agents send it.
 func event(t *testing.T, before, after *tablewire.State) string {
 	t.Helper()
 	b, err := json.Marshal(tablewire.Diff(before, after))
@@ -244,7 +244,7 @@ func event(t *testing.T, before, after *tablewire.State) string {
 	return fmt.Sprintf("event: update\ndata: %s\n\n", b)
 }
 
-// tableOf is the table of nodes with one weight.
+// tableOf returns a table of nodes with equal weights.
 func tableOf(t *testing.T, partitions int, ids ...lease.NodeID) *placement.Table {
 	t.Helper()
 	in := placement.Input{Partitions: partitions, Strategy: placement.Rendezvous()}
@@ -262,13 +262,13 @@ func clusterServer(a *cluster.Agent) *http.Server {
 	return clusterhttp.NewServer(clusterhttp.Handler(a, clusterhttp.Options{Log: quiet}))
 }
 
-// slowly is a run that takes half a second to stop.
+// slowly is a function for RunOwned that takes half a second to stop.
 func slowly(ctx context.Context, _ placement.Partition) {
 	<-ctx.Done()
 	time.Sleep(500 * time.Millisecond)
 }
 
-// idsOf has the ids of members, of a routing client or of an agent.
+// idsOf returns the ids of members of a routing client or an agent.
 func idsOf[M routing.Member | cluster.Member](members []*M) string {
 	var ids strings.Builder
 	for _, m := range members {

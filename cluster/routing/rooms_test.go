@@ -23,7 +23,7 @@ import (
 	"github.com/roost-cluster/roost/lease"
 )
 
-// withRooms gives the agents a store that they share.
+// withRooms starts a resolver on each agent. The resolvers share a store.
 func (w *web) withRooms() map[string]*affinity.Resolver {
 	w.t.Helper()
 	store, all := pinstore.NewMemory(), make(map[string]*affinity.Resolver)
@@ -39,8 +39,8 @@ func (w *web) withRooms() map[string]*affinity.Resolver {
 	return all
 }
 
-// Rooms are resolved by the agent that is followed, which does not host them, and by another one if that
-// fails.
+// The agent that the client follows resolves rooms, but does not host them. If that agent fails, another agent resolves
+// them.
 func TestResolve(t *testing.T) {
 	inWeb(t, func(t *testing.T, w *web) {
 		rooms := w.withRooms()
@@ -82,7 +82,8 @@ func isStatus(err error, status int) bool {
 	return ok && answer.Status == status
 }
 
-// The stream of a room has each node that it gets, continues with another agent, and ends with its context.
+// The stream of a room returns each new node of the room, continues with another agent if its agent crashes, and ends
+// with its context.
 func TestFollowRoom(t *testing.T) {
 	inWeb(t, func(t *testing.T, w *web) {
 		rooms := w.withRooms()
@@ -134,7 +135,7 @@ func TestFollowRoom(t *testing.T) {
 	})
 }
 
-// A room's stream leaves an agent that hangs as soon as the routing client does.
+// If an agent hangs, the stream of a room switches to another agent as soon as the routing client does.
 func TestFollowRoomOfHungAgent(t *testing.T) {
 	inWeb(t, func(t *testing.T, w *web) {
 		rooms := w.withRooms()
@@ -177,8 +178,8 @@ func move(t *testing.T, rooms *affinity.Resolver, to string) {
 	}
 }
 
-// A room without a pin has a stream without a directive, which is no failure: neither when the caller ends
-// it, nor when it ends after half a minute.
+// If a room has no pin, its stream sends no directive. This is not a failure, even if the caller ends the stream or the
+// agent ends it after half a minute.
 func TestFollowRoomWithoutPin(t *testing.T) {
 	inWeb(t, func(t *testing.T, w *web) {
 		var opened atomic.Int64
@@ -221,7 +222,7 @@ func TestFollowRoomWithoutPin(t *testing.T) {
 	})
 }
 
-// A loop body that takes minutes ends no stream, and a stream that is silent afterwards ends.
+// If the loop body takes minutes, the stream does not end. If the stream is silent afterwards, it ends.
 func TestFollowRoomSlowly(t *testing.T) {
 	inWeb(t, func(t *testing.T, w *web) {
 		table := clusterServer(w.c.Agent("a")).Handler
@@ -258,7 +259,7 @@ func TestFollowRoomSlowly(t *testing.T) {
 	})
 }
 
-// A token that no agent accepts is a warning, once, and the routing client asks on.
+// If no agent accepts the token, the client logs one warning and continues to ask.
 func TestFollowRoomRefused(t *testing.T) {
 	inWeb(t, func(t *testing.T, w *web) {
 		var asked atomic.Int64
@@ -296,7 +297,7 @@ func TestFollowRoomRefused(t *testing.T) {
 	})
 }
 
-// A routing client with its own transport leaves no connection behind.
+// If a routing client has created its own transport, Close closes all connections.
 func TestCloseEndsConnections(t *testing.T) {
 	var open atomic.Int64
 	srv := httptest.NewUnstartedServer(http.HandlerFunc(func(rw http.ResponseWriter, _ *http.Request) {

@@ -106,8 +106,8 @@ func (r *runner) show(s *tablewire.State) {
 	r.client.show(s)
 }
 
-// better reports whether to keep the last table instead of a stale one. Another agent that the Client has not
-// tried yet may have the current table.
+// better reports whether to keep the last table instead of a stale table. Another agent that the Client has not tried
+// yet may have the current table.
 func (r *runner) better() bool {
 	last := r.client.now.Load()
 	return last.Table != nil && !last.Stale && r.failed < len(r.agents)

@@ -13,7 +13,7 @@ import (
 	"github.com/roost-cluster/roost/cluster/routing"
 )
 
-// roles gives the nodes a and b the role sfu, and all others another one.
+// roles gives the nodes a and b the role sfu, and all other nodes the role gateway.
 func roles(cfg *cluster.Config) {
 	cfg.Labels = map[string]string{"role": "gateway"}
 	if cfg.ID < "c" {
@@ -37,7 +37,8 @@ func setRole(t *testing.T, agent *cluster.Agent, role string) {
 	}
 }
 
-// A routing client of a scope sees what the scope of its agent sees, while labels and members change.
+// A routing client with a scope has the same table and members as the scope of its agent, while labels and members
+// change.
 func TestFollowsAScope(t *testing.T) {
 	inWeb(t, func(t *testing.T, w *web) {
 		scopes := make(map[string]*cluster.Scope)
@@ -81,8 +82,8 @@ func TestFollowsAScope(t *testing.T) {
 	}, roles)
 }
 
-// In a rolling deploy, a routing client asks on until an agent has the scope, and says which ones do not. It
-// never takes another table.
+// In a rolling deploy, no agent has the scope at first. The routing client asks until an agent has the scope, and its
+// status names the agents that lack it. The client never uses the table of all members.
 func TestFollowsAScopeThatIsNew(t *testing.T) {
 	inWeb(t, func(t *testing.T, w *web) {
 		if _, err := w.c.Agent("b").Scope("web", func(*cluster.Member) bool { return true }); err != nil {
@@ -114,7 +115,7 @@ func TestFollowsAScopeThatIsNew(t *testing.T) {
 	}, roles)
 }
 
-// routing.mjs follows a scope of real agents, and asks the next one if an agent does not have it.
+// routing.mjs follows a scope of real agents. If an agent does not have the scope, routing.mjs asks the next agent.
 func TestScriptFollowsAScope(t *testing.T) {
 	var scope *cluster.Scope
 	var agents []*cluster.Agent

@@ -13,7 +13,7 @@ import (
 	"github.com/roost-cluster/roost/internal/tablewire"
 )
 
-// answers serves a handler until the test ends, and returns its host:port.
+// answers runs a handler until the test ends, and returns its host:port.
 func answers(t *testing.T, h http.HandlerFunc) string {
 	t.Helper()
 	srv := httptest.NewServer(h)
@@ -22,7 +22,7 @@ func answers(t *testing.T, h http.HandlerFunc) string {
 	return srv.Listener.Addr().String()
 }
 
-// awaits waits until the status of the script satisfies a condition.
+// awaits waits until the status of the script satisfies a condition, and returns the status.
 func (s *script) awaits(what string, condition func(answer) bool) (a answer) {
 	s.t.Helper()
 	for until := time.Now().Add(time.Minute); ; time.Sleep(20 * time.Millisecond) {
@@ -35,7 +35,7 @@ func (s *script) awaits(what string, condition func(answer) bool) (a answer) {
 	}
 }
 
-// fails waits until the only agent of the script has an error with a text.
+// fails waits until the script's only agent has an error that contains text.
 func (s *script) fails(name, text string) {
 	s.t.Helper()
 	a := s.awaits("failed: "+text, func(a answer) bool { return strings.Contains(a.Status.Errors[name], text) })
@@ -44,7 +44,8 @@ func (s *script) fails(name, text string) {
 	}
 }
 
-// routing.mjs sends the user and the password of an address, or the token in their place, and shows neither.
+// routing.mjs sends the user and the password in the address of an agent, or the token if there is one. It shows
+// neither the credentials nor the token.
 func TestScriptCredentials(t *testing.T) {
 	text := event(t, nil, &tablewire.State{Table: tableOf(t, partitions, "n1")})
 	host := answers(t, func(w http.ResponseWriter, r *http.Request) {
@@ -74,7 +75,7 @@ func TestScriptCredentials(t *testing.T) {
 	}
 }
 
-// routing.mjs follows no redirect, which could lead the token elsewhere.
+// routing.mjs does not follow redirects, because a redirect could send the token to another server.
 func TestScriptRedirected(t *testing.T) {
 	text := event(t, nil, &tablewire.State{Table: tableOf(t, partitions, "n1")})
 	var asked atomic.Int64
@@ -91,7 +92,8 @@ func TestScriptRedirected(t *testing.T) {
 	}
 }
 
-// routing.mjs does not keep a table that is not the table of its agent, also if the update moves nothing.
+// If the digest of an update does not match the table, routing.mjs does not use the update, even if the update moves
+// nothing.
 func TestScriptDigest(t *testing.T) {
 	first := &tablewire.State{Table: tableOf(t, partitions, "n1", "n2")}
 	other := &tablewire.State{Table: tableOf(t, partitions, "n1")}
@@ -101,7 +103,7 @@ func TestScriptDigest(t *testing.T) {
 		fmt.Sprintf("its digest is %s, but the digest of its content is %s", other.Table.Digest(), first.Table.Digest()))
 }
 
-// routing.mjs does not keep an event of any length.
+// routing.mjs limits the size of an event that it keeps in memory.
 func TestScriptLongEvent(t *testing.T) {
 	for name, line := range map[string]string{"one line": strings.Repeat("x", 1<<20), "many lines": strings.Repeat("x", 1<<20) + "\ndata: "} {
 		t.Run(name, func(t *testing.T) {

@@ -14,9 +14,9 @@ import (
 	"github.com/roost-cluster/roost/internal/tablewire"
 )
 
-// A program with nothing else to do waits for routing.mjs while no agent answers. A table that takes longer
-// than twice the idle timeout arrives. A watcher that throws takes nothing from the others, and the
-// application gets its error.
+// While no agent answers, a program that only waits for routing.mjs does not exit. A table may take longer than twice
+// the idle timeout to arrive. If one watcher throws, the other watchers still get the change, and the application gets
+// the error.
 func TestScriptReady(t *testing.T) {
 	text := event(t, nil, &tablewire.State{Table: tableOf(t, 2048, "n1")})
 	var asked atomic.Int64

@@ -24,7 +24,7 @@ import (
 	"github.com/roost-cluster/roost/placement"
 )
 
-// script is routing.mjs in Node.js.
+// script is a process that runs routing.mjs in Node.js.
 type script struct {
 	t   *testing.T
 	in  io.WriteCloser
@@ -56,7 +56,7 @@ func startScript(t *testing.T, agents ...string) *script {
 	return &script{t, in, bufio.NewReader(out)}
 }
 
-// answer is what the script says of itself.
+// answer is an answer of the script.
 type answer struct {
 	Hash      string
 	Partition placement.Partition
@@ -93,7 +93,7 @@ func (s *script) ask(question map[string]any) (a answer) {
 	return a
 }
 
-// routing.mjs computes the hashes, partitions and digests of Go.
+// routing.mjs and Go compute the same hashes, partitions and digests.
 func TestScriptVectors(t *testing.T) {
 	s := startScript(t, "127.0.0.1:1")
 	rng := rand.New(rand.NewPCG(7, 8))
@@ -125,7 +125,7 @@ func TestScriptVectors(t *testing.T) {
 	}
 }
 
-// routing.mjs follows real agents through changes, and takes another agent when its own ends.
+// routing.mjs follows a real agent through changes, and switches to another agent when its agent ends.
 func TestScript(t *testing.T) {
 	agents := make(map[string]*cluster.Agent) // by URL
 	servers := make(map[string]*httptest.Server)
@@ -185,7 +185,7 @@ func TestScript(t *testing.T) {
 	same("the end of its agent", others(urls[:2], url)[0])
 }
 
-// routing.mjs takes no table of another cluster either.
+// routing.mjs does not use a table of another cluster, either.
 func TestScriptOtherCluster(t *testing.T) {
 	stream := func(name string, id lease.NodeID) http.HandlerFunc {
 		return sends(event(t, nil, &tablewire.State{Cluster: name, Table: tableOf(t, 8, id)}))

@@ -140,7 +140,7 @@ func (e *AgentError) Error() string {
 func (c *Client) call(ctx context.Context, agent, method, path string, body io.Reader) (*http.Response, error) {
 	base, err := agenturl.Parse(agent)
 	if err != nil {
-		return nil, err // cannot happen, because validate has checked it
+		return nil, err // cannot happen, because validate has checked the address
 	}
 	r, err := http.NewRequestWithContext(ctx, method, base+path, body)
 	if err != nil {

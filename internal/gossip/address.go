@@ -100,9 +100,9 @@ func addrPorts(texts []string) (all []netip.AddrPort) {
 	return all
 }
 
-// reachedBy returns an error if this node advertises a loopback address, but all other nodes are on other
-// hosts. They could not reach this node. It ignores loopback addresses with the port of this node, because
-// they probably lead to this node itself.
+// reachedBy returns an error if this node advertises a loopback address but all other nodes are on other hosts, so that
+// they cannot reach this node. It ignores loopback addresses with the port of this node, because they probably lead to
+// this node itself.
 func (h host) reachedBy(at netip.AddrPort, others []netip.AddrPort) error {
 	var elsewhere netip.AddrPort
 	for _, other := range others {
@@ -126,7 +126,7 @@ func (h host) reachedBy(at netip.AddrPort, others []netip.AddrPort) error {
 // why other nodes cannot reach this node at the returned address, or nil if the reason is not known.
 func (n *Node) Locate(reach []string) (addr string, err error) {
 	if n.host.addrs == nil {
-		return n.Addr(), nil // of a simulated network
+		return n.Addr(), nil // the network is simulated
 	}
 	return n.own.Load().locate(n.host, addrPorts(reach))
 }
@@ -150,12 +150,12 @@ func (o *own) locate(h host, reach []netip.AddrPort) (addr string, err error) {
 	return o.at.String(), nil
 }
 
-// guessAgain keeps the current address if the host still has it and reaches some of the other nodes from it.
-// A new address must also be one from which the host reaches some of the other nodes. Otherwise a host that
-// briefly loses its regular address could switch to the address of a tunnel.
+// guessAgain keeps the current address if the host still has it and reaches some of the other nodes from it. The host
+// must also reach some of the other nodes from a new address. Otherwise a host that briefly loses its regular address
+// could switch to the address of a tunnel.
 func (o *own) guessAgain(h host, reach []netip.AddrPort, has bool) (netip.AddrPort, error) {
 	sources := h.sources(reach)
-	if has && !h.bridges(o.at.Addr()) { // containers that have gone are no reason to move to their bridge
+	if has && !h.bridges(o.at.Addr()) { // don't switch to a bridge because its containers are gone
 		sources = slices.DeleteFunc(sources, h.bridges)
 	}
 	switch {
@@ -230,7 +230,7 @@ func (h host) guess(seeds []netip.AddrPort) (netip.Addr, error) {
 	ip, err := h.outward()
 	switch {
 	case err != nil && len(far) == 0 && len(seeds) > 0:
-		return h.source(seeds[0]) // nodes of this host alone, without a network
+		return h.source(seeds[0]) // all nodes are on this host, which has no network
 	case err != nil:
 		return netip.Addr{}, err
 	case len(far) > 0 && !slices.ContainsFunc(far, func(s netip.AddrPort) bool { return s.Addr().Is4() == ip.Is4() }):
@@ -309,7 +309,7 @@ func hostAddrs() (all []hostAddr, err error) {
 	for _, i := range interfaces {
 		addrs, err := i.Addrs()
 		if err != nil {
-			continue // it has just gone
+			continue // the interface has just disappeared
 		}
 		for _, a := range addrs {
 			if network, ok := a.(*net.IPNet); ok {

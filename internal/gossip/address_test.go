@@ -14,8 +14,8 @@ import (
 	"github.com/hashicorp/memberlist"
 )
 
-// fakeHost has addresses, some of them of bridges, and routes: pairs of a network and of the address from
-// which it sends there.
+// fakeHost returns a host with these addresses, of which some belong to bridges. The routes are pairs of a network and
+// the address from which the host sends to that network.
 func fakeHost(bridges, addrs []string, routes ...string) host {
 	return host{
 		source: func(to netip.AddrPort) (netip.Addr, error) {
@@ -46,7 +46,7 @@ func fakeHost(bridges, addrs []string, routes ...string) host {
 	}
 }
 
-// A node that listens at all addresses advertises the one from which its host reaches the seeds.
+// A node that listens on all addresses advertises the address from which its host reaches the seeds.
 func TestGuess(t *testing.T) {
 	docker := []string{"172.17.0.1"}
 	public := fakeHost(docker, []string{"127.0.0.1", "45.0.0.3"}, "172.17.0.0/16", "172.17.0.1", "45.0.0.0/24",
@@ -96,7 +96,8 @@ func TestGuess(t *testing.T) {
 	}
 }
 
-// A node whose address others may not reach gets another one if its address was guessed, and otherwise a reason.
+// If other nodes may not reach a node's address, Locate returns a better address if the current one was guessed, and
+// otherwise the reason.
 func TestLocate(t *testing.T) {
 	guessed := own{at: netip.MustParseAddrPort("10.0.0.3:7946"), had: true}
 	set, translated, loopback := guessed, guessed, guessed
@@ -155,7 +156,7 @@ func TestLocate(t *testing.T) {
 	}
 }
 
-// A node does not start with an address at which others cannot reach it.
+// A node does not start with an address at which other nodes cannot reach it.
 func TestUnusableAddress(t *testing.T) {
 	nameServer(t, []byte{224, 0, 0, 1})
 	elsewhere := func(context.Context) []string { return []string{"192.0.2.1:7946"} }
@@ -185,7 +186,7 @@ func TestUnusableAddress(t *testing.T) {
 	}
 }
 
-// The own address changes while the node runs: others find the node there, under its new name.
+// When the address of a running node changes, other nodes find the node at the new address, under its new name.
 func TestAdvertise(t *testing.T) {
 	a, toA := start(t, "a#1", func(c *Config) { c.Bind, c.Advertise = "0.0.0.0:0", "127.0.0.1:0" })
 	b, toB := start(t, "b#1", nil)
@@ -193,7 +194,7 @@ func TestAdvertise(t *testing.T) {
 		t.Fatal(err)
 	}
 	var joins sync.WaitGroup
-	joins.Go(func() { // meanwhile a list ends
+	joins.Go(func() { // joins run while Advertise replaces the memberlist
 		for range 20 {
 			_ = b.Join(a.Addr(), nil)
 			_ = a.Join(b.Addr(), nil)

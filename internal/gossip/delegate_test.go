@@ -40,7 +40,7 @@ func TestNotifyAlive(t *testing.T) {
 	}
 }
 
-// Packets from an unauthenticated sender, with valid settings and invalid names.
+// An unauthenticated sender announces two nodes. The node with an invalid name does not become a member.
 func TestInventedNames(t *testing.T) {
 	n, in := start(t, "a#1", nil)
 	conn := dial(t, "udp", n)

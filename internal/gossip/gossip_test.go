@@ -16,7 +16,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	net.DefaultResolver = &net.Resolver{PreferGo: true, Dial: askNameServer} // once: lookups that were given up still read it
+	net.DefaultResolver = &net.Resolver{PreferGo: true, Dial: askNameServer} // set only once, because abandoned lookups still read it
 	leak.Main(m)
 }
 
@@ -87,7 +87,7 @@ func listener(t *testing.T) net.Listener {
 	return l
 }
 
-// eventually polls for a condition: real sockets take real time.
+// eventually polls until a condition is true, because real sockets take real time.
 func eventually(t *testing.T, what string, condition func() bool) {
 	t.Helper()
 	deadline := time.Now().Add(10 * time.Second)
@@ -99,7 +99,7 @@ func eventually(t *testing.T, what string, condition func() bool) {
 	}
 }
 
-// dial opens a connection that the end of the test closes.
+// dial opens a connection that is closed at the end of the test.
 func dial(t *testing.T, network string, n *Node) net.Conn {
 	t.Helper()
 	conn, err := net.Dial(network, n.Addr())
@@ -117,7 +117,7 @@ func write(t *testing.T, conn net.Conn, b []byte) {
 	}
 }
 
-// labeled returns a packet of the cluster "test".
+// labeled returns a packet with the label of the cluster "test".
 func labeled(t *testing.T, b []byte) []byte {
 	t.Helper()
 	out, err := memberlist.AddLabelHeaderToPacket(b, "test")
@@ -241,7 +241,7 @@ func TestEndInAnyOrder(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	if err := b.Leave(time.Second); err != nil { // memberlist would panic
+	if err := b.Leave(time.Second); err != nil { // memberlist alone would panic
 		t.Error(err)
 	}
 	if err := b.Send(a.Addr(), []byte("late")); err == nil {
@@ -249,7 +249,7 @@ func TestEndInAnyOrder(t *testing.T) {
 	}
 }
 
-// Addresses come from other nodes: a name in one must not cause a DNS query.
+// Addresses come from other nodes, so a name in place of an address must not cause a DNS query.
 func TestSendTakesNoNames(t *testing.T) {
 	a, _ := start(t, "a#1", nil)
 	for _, addr := range []string{"localhost:7946", "127.0.0.1", "", "127.0.0.1:99999", "[::1]"} {

@@ -14,8 +14,8 @@ import (
 // Agents send both immediately.
 const maxHeadTimeout = time.Second
 
-// greeter implements the protocols that roost runs on a stream before memberlist uses it: the hello, and
-// incoming watch streams. It proves that this node has a key, and verifies that the other side has one.
+// greeter implements the protocols that roost runs on a stream before memberlist uses it: the hello, and incoming watch
+// streams. It proves that this node has a key, and verifies that the other side has a key.
 type greeter struct {
 	label       string
 	ring        *firewall.Ring
@@ -26,7 +26,7 @@ type greeter struct {
 
 	joins       sync.Map // of *joining, by name
 	credentials atomic.Pointer[credentials]
-	changing    sync.Mutex // of the keys
+	changing    sync.Mutex // held while the keys change
 	watched     watched
 }
 

@@ -56,7 +56,7 @@ const PlainText = "plain"
 
 func isPlain(key []byte) bool { return len(key) == 0 || string(key) == PlainText }
 
-// Fingerprint identifies a key by the first bytes of its hash. They reveal nothing about a random key. The
+// Fingerprint identifies a key by the first bytes of its hash. These bytes reveal nothing about a random key. The
 // fingerprint of PlainText is zero.
 func Fingerprint(key []byte) [4]byte {
 	if isPlain(key) {

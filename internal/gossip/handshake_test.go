@@ -14,7 +14,7 @@ import (
 	"github.com/roost-cluster/roost/lease"
 )
 
-// shake runs both sides of a handshake. tap sees what the watcher sends.
+// shake runs both sides of a handshake. tap gets a copy of what the watcher sends.
 func shake(t *testing.T, watcher, subject *credentials, self lease.Handle, tap io.Writer) (got lease.Handle, near, far error) {
 	t.Helper()
 	a, b := net.Pipe()
@@ -70,7 +70,7 @@ func TestHandshake(t *testing.T) {
 	}
 }
 
-// What was recorded of a handshake opens no second stream.
+// A recorded handshake cannot be replayed to open a second stream.
 func TestHandshakeReplayed(t *testing.T) {
 	c := newCredentials("test", bytes.Repeat([]byte{1}, 16), nil)
 	var recorded bytes.Buffer
@@ -92,7 +92,7 @@ func TestHandshakeReplayed(t *testing.T) {
 	}
 }
 
-// A proof that a node gave as subject does not make it a watcher.
+// A node cannot use the proof of a subject to act as a watcher.
 func TestHandshakeReflected(t *testing.T) {
 	c := newCredentials("test", bytes.Repeat([]byte{1}, 16), nil)
 	s := session{handle: 7}
@@ -115,7 +115,7 @@ func (c *counted) Read(b []byte) (int, error) {
 
 func (c *counted) Write(b []byte) (int, error) { return len(b), nil }
 
-// watchFrame is the first frame of a watcher.
+// watchFrame returns the first frame that a watcher sends.
 func watchFrame() []byte {
 	return appendFrame(nil, 2, func(w *wire.Writer) {
 		w.Uint(watchVersion)
@@ -123,8 +123,8 @@ func watchFrame() []byte {
 	})
 }
 
-// FuzzHandshake gives both sides what an unauthenticated peer may send: neither accepts it, nor reads
-// more than its frames.
+// FuzzHandshake sends arbitrary bytes to both sides of a handshake. Neither side may accept them, or read beyond the
+// frames that it expects.
 func FuzzHandshake(f *testing.F) {
 	c := newCredentials("test", bytes.Repeat([]byte{1}, 16), nil)
 	f.Add(append(watchFrame(), proofFrame(make([]byte, sha256.Size))...))
@@ -147,7 +147,7 @@ func FuzzHandshake(f *testing.F) {
 	})
 }
 
-// outsider opens a watch stream to a node, and is silent after its first bytes.
+// outsider opens a watch stream to a node. If finish is false, it sends only the first bytes of the handshake.
 func outsider(t *testing.T, n *Node, c *credentials, finish bool) net.Conn {
 	t.Helper()
 	conn := dial(t, "tcp", n)
@@ -160,7 +160,7 @@ func outsider(t *testing.T, n *Node, c *credentials, finish bool) net.Conn {
 	return conn
 }
 
-// ends waits for the end of a stream.
+// ends waits until the node closes a stream.
 func ends(t *testing.T, conn net.Conn) {
 	t.Helper()
 	_ = conn.SetReadDeadline(time.Now().Add(10 * time.Second))
@@ -175,7 +175,7 @@ func TestOutsidersHoldNoStream(t *testing.T) {
 	n, _ := start(t, "a#1", func(c *Config) { as(5)(c); c.Key = key })
 	good, bad := newCredentials("test", key, nil), newCredentials("test", nil, nil)
 	ends(t, outsider(t, n, bad, true))
-	ends(t, outsider(t, n, bad, false)) // after the time for a head
+	ends(t, outsider(t, n, bad, false)) // closed when the time for a head is over
 	eventually(t, "the firewall counts both", func() bool { return n.Dropped() == 2 })
 	talker := outsider(t, n, good, true)
 	if _, in := n.Streams(); in != 1 {
@@ -191,7 +191,7 @@ func TestOutsidersHoldNoStream(t *testing.T) {
 	}
 }
 
-// Unauthenticated peers that stay in the middle of a handshake take no place of a watcher.
+// Unauthenticated peers that stop in the middle of a handshake do not use up the slots of watchers.
 func TestOutsidersKeepNoWatcherOut(t *testing.T) {
 	t.Parallel()
 	key := bytes.Repeat([]byte{7}, 32)
@@ -212,7 +212,7 @@ func TestOutsidersKeepNoWatcherOut(t *testing.T) {
 	}
 }
 
-// Watch streams are bounded, and take no slot of a join.
+// The number of watch streams is limited, and watch streams do not use up the slots of joins.
 func TestWatchersAreBounded(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {

@@ -36,14 +36,14 @@ const helloVersion = 1
 // The verdicts. firewall.Busy is also a verdict.
 const (
 	welcome    = 1
-	otherName  = 2 // of the cluster
+	otherName  = 2 // the cluster names differ
 	otherKey   = 3
 	needsKey   = 4 // the callee has a key, the caller has none
 	needsNoKey = 5
 	otherHello = 6 // the versions differ
 )
 
-// Roles of the two sides of a hello, in addition to those of a watch stream.
+// Roles of the two sides of a hello, in addition to the roles of a watch stream.
 const (
 	roleCaller = 'c'
 	roleCallee = 'e'

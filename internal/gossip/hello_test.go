@@ -20,7 +20,7 @@ import (
 	"github.com/roost-cluster/roost/lease"
 )
 
-// greet answers the hello of a node of the cluster "test" as a node does.
+// greet answers a hello like a node of the cluster "test".
 func greet(t *testing.T, conn net.Conn, key []byte) {
 	t.Helper()
 	c := newCredentials("test", key, nil)
@@ -34,7 +34,7 @@ func greet(t *testing.T, conn net.Conn, key []byte) {
 	write(t, conn, c.appendPeer([]byte{welcome}, Peer{Node: 9}, said.number))
 }
 
-// Who has no key learns nothing, and who has recorded a hello learns no more than its answer.
+// A caller with another cluster name or key only learns why it is rejected.
 func TestHelloOfOutsiders(t *testing.T) {
 	key := bytes.Repeat([]byte{7}, 32)
 	n, _ := start(t, "a#1", func(c *Config) {
@@ -64,7 +64,7 @@ func TestHelloOfOutsiders(t *testing.T) {
 	}
 }
 
-// An answer that was recorded, that was changed, or that names too many founders, is no proof.
+// A caller rejects an answer that was recorded, that was changed, or that names too many founders.
 func TestForgedPeers(t *testing.T) {
 	key := bytes.Repeat([]byte{7}, 32)
 	c := newCredentials("test", key, nil)
@@ -94,7 +94,8 @@ func TestForgedPeers(t *testing.T) {
 	}
 }
 
-// A later release of the same version says more, and one of another version says anything.
+// A later release may append fields to a hello. If the version of the hello is different, everything after the version
+// may be different, too.
 func TestHelloOfLaterReleases(t *testing.T) {
 	n, _ := start(t, "a#1", func(c *Config) { c.Self = func() Peer { return Peer{7, lease.ClusterID{3}} } })
 	c, number := newCredentials("test", nil, nil), make([]byte, numberSize)
@@ -125,7 +126,8 @@ func TestHelloOfLaterReleases(t *testing.T) {
 	}
 }
 
-// What an unauthenticated peer says costs a node no more than a frame, whatever its lengths claim.
+// A hello from an unauthenticated peer costs a node at most a few kilobytes of memory, no matter which lengths the
+// hello claims.
 func TestHostileHellos(t *testing.T) {
 	c := newCredentials("test", nil, nil)
 	good := c.hello(make([]byte, numberSize))[len(c.head(typeHello)):]
@@ -151,7 +153,7 @@ func TestHostileHellos(t *testing.T) {
 	} {
 		var err error
 		least := uint64(math.MaxUint64)
-		for range 3 { // the garbage collector may have taken what is kept for reuse
+		for range 3 { // the garbage collector may have freed memory that is kept for reuse
 			var before, after runtime.MemStats
 			runtime.ReadMemStats(&before)
 			err = readFrame(bytes.NewReader(b), 1, firewall.ErrHead, new(hello).read)
@@ -164,7 +166,7 @@ func TestHostileHellos(t *testing.T) {
 	}
 }
 
-// The fields stand where the page of the wire format says, to an independent decoder.
+// An independent decoder finds the fields of a hello where the documentation of the wire format says.
 func TestAnotherDecoderReadsHellos(t *testing.T) {
 	c, number := newCredentials("", bytes.Repeat([]byte{7}, 32), nil), make([]byte, numberSize)
 	read := func(frame []byte) (v []any) {
@@ -187,8 +189,8 @@ func TestAnotherDecoderReadsHellos(t *testing.T) {
 	}
 }
 
-// FuzzHello gives both sides what an unauthenticated peer may send: the caller believes nothing, and neither reads
-// more than a frame.
+// FuzzHello sends arbitrary bytes to both sides of a hello. The caller must not accept them as an answer, and neither
+// side may read more than a frame.
 func FuzzHello(f *testing.F) {
 	c, number := newCredentials("test", bytes.Repeat([]byte{1}, 16), nil), make([]byte, numberSize)
 	f.Add(c.hello(number)[len(c.head(typeHello)):])
@@ -208,7 +210,7 @@ func FuzzHello(f *testing.F) {
 	})
 }
 
-// A caller that says hello and then nothing keeps its place no longer than one that says nothing at all.
+// A caller that is silent after its hello does not keep its slot for longer than a caller that sends nothing at all.
 func TestSilentAfterHello(t *testing.T) {
 	n, _ := start(t, "a#1", func(c *Config) {
 		c.StreamTimeout, c.Self = time.Minute, func() Peer { return Peer{7, lease.ClusterID{3}} }

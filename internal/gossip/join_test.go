@@ -15,7 +15,7 @@ import (
 	"github.com/roost-cluster/roost/lease"
 )
 
-// forward returns another address of a node.
+// forward starts a proxy for a node, and returns its address.
 func forward(t *testing.T, to string) string {
 	t.Helper()
 	l := listener(t)
@@ -41,7 +41,7 @@ func forward(t *testing.T, to string) string {
 	return l.Addr().String()
 }
 
-// The caller decides by who answers, before anything is exchanged.
+// The caller learns which node answers, and decides whether to continue, before the nodes exchange states.
 func TestMeet(t *testing.T) {
 	errNotThat := errors.New("test: not that node")
 	for name, key := range map[string][]byte{"plain": nil, "encrypted": bytes.Repeat([]byte{7}, 32)} {
@@ -72,7 +72,7 @@ func TestMeet(t *testing.T) {
 	}
 }
 
-// A node that does not know itself yet is busy, not gone.
+// A node that does not know its own handle yet counts as busy, not as gone.
 func TestMeetTooEarly(t *testing.T) {
 	a, _ := start(t, "a#1", func(c *Config) { c.Self = func() Peer { return Peer{} } })
 	b, _ := start(t, "b#1", nil)
@@ -81,8 +81,8 @@ func TestMeetTooEarly(t *testing.T) {
 	}
 }
 
-// What closes a connection without a byte may be a proxy whose target is away: it says nothing of names or keys.
-// Something that answers in another language is no node.
+// If the other side closes a connection without sending a byte, it may be a proxy whose target is down, so the error
+// must not blame the cluster name or the key. If it answers in another protocol, it is not a node.
 func TestNoNode(t *testing.T) {
 	for name, tt := range map[string]struct {
 		serve func(net.Conn)
@@ -120,7 +120,8 @@ func TestNoNode(t *testing.T) {
 
 func drain(c net.Conn) { _, _ = io.Copy(io.Discard, c) }
 
-// A node with other settings tries to join while the own seed is silent.
+// A node rejects a node with other settings while its own join waits for a silent seed. The error of the join must not
+// mention these settings.
 func TestRefusalOfAnother(t *testing.T) {
 	silent := listener(t)
 	a, _ := start(t, "a#1", nil)
@@ -142,7 +143,7 @@ func TestRefusalOfAnother(t *testing.T) {
 	}
 }
 
-// A process that is stuck differs from a closed port, and from a host that is gone.
+// The error of a join distinguishes a stuck process from a closed port and from a host that is gone.
 func TestUnfinished(t *testing.T) {
 	a, _ := start(t, "a#1", nil)
 	l := listener(t)
@@ -163,7 +164,7 @@ func TestUnfinished(t *testing.T) {
 	}
 }
 
-// A rejection counts for any form of the seed's address.
+// A rejection is also recognized if the node reaches the seed through a proxy.
 func TestRefusalBehindAlias(t *testing.T) {
 	seed, _ := start(t, "seed#1", nil)
 	node, _ := start(t, "node#1", func(c *Config) { c.Meta = metaOf("other") })
@@ -172,7 +173,8 @@ func TestRefusalBehindAlias(t *testing.T) {
 	}
 }
 
-// A seed that is busy is not another cluster, and not gone.
+// A join with a busy seed fails with ErrUnfinished. So the seed does not look as if it were gone, or in another
+// cluster.
 func TestBusySeed(t *testing.T) {
 	for name, key := range map[string][]byte{"plain": nil, "encrypted": bytes.Repeat([]byte{7}, 32)} {
 		for what, state := range map[string]int{"small": 10, "large": 6 << 20, "cut short": 10} {
@@ -193,7 +195,7 @@ func TestBusySeed(t *testing.T) {
 						}
 						greet(t, conn, key)
 						_, _ = conn.Write(answer)
-						_ = conn.Close() // with unread bytes: a reset
+						_ = conn.Close() // resets the connection, because there are unread bytes
 					}
 				}()
 				n, in := start(t, "a#1", func(c *Config) { c.Key = key })

@@ -11,8 +11,8 @@ import (
 	"github.com/roost-cluster/roost/internal/gossip/firewall"
 )
 
-// Keys are replaced while packets and streams are read and sent, and by several at once. In the end the ring
-// has just the wanted keys.
+// Two goroutines replace the keys while another goroutine reads them. In the end, the ring contains exactly the keys
+// that were set last.
 func TestSetKeys(t *testing.T) {
 	key := func(b byte) []byte { return bytes.Repeat([]byte{b}, 16+8*int(b%3)) }
 	greeterWith := func(key []byte, old ...[]byte) *greeter {

@@ -58,8 +58,8 @@ func (w *logWriter) admit(now time.Time) (pass bool, skipped int) {
 	return true, skipped
 }
 
-// parseLevel lowers memberlist's levels by one step, and those of lines about pings by more. A peer that does
-// not answer pings is normal, because leases decide which nodes are alive.
+// parseLevel lowers memberlist's levels by one step, and the levels of lines about pings by more. A peer that does not
+// answer pings is normal, because leases decide which nodes are alive.
 func parseLevel(line string) (slog.Level, string) {
 	levels := []struct {
 		prefix string

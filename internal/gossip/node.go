@@ -33,7 +33,7 @@ const (
 // Config describes one node.
 type Config struct {
 	Name      string         // unique for this run of the node: its id, "#" and its incarnation
-	Bind      string         // host:port to listen on, UDP and TCP; port 0 = any free one
+	Bind      string         // host:port to listen on, UDP and TCP; port 0 = any free port
 	Advertise string         // host:port at which other nodes reach it; "" = the bound address, or a guess if it listens on all addresses
 	Seeds     []string       // ip:port; the guess of the advertised address depends on them
 	Cluster   string         // label of every packet; packets with another label are dropped
@@ -50,7 +50,7 @@ type Config struct {
 	StreamTimeout time.Duration
 	Meta          func() []byte                        // this node's settings and cluster, at most 512 bytes; see Announce
 	Accept        func(name string, meta []byte) error // decides on another node's settings; runs under memberlist's lock: must not block
-	Ours          func(meta []byte) bool               // likewise, on its cluster: memberlist does not list nodes of others; nil = it lists all
+	Ours          func(meta []byte) bool               // decides on another node's cluster, like Accept; memberlist only lists nodes of this cluster; nil = all
 	Log           *slog.Logger
 
 	// Live reports whether a node with a live lease is at an ip:port. nil means that all addresses are
@@ -93,7 +93,7 @@ type Node struct {
 	budget     int
 	joins      atomic.Uint64
 
-	config   memberlist.Config // of each list, except its name and the advertised address
+	config   memberlist.Config // config of each memberlist, except its name and the advertised address
 	delegate func(name string) *delegate
 
 	rejected atomic.Pointer[error] // the latest rejection, of any join
@@ -167,7 +167,7 @@ func (n *Node) create(name string, o own) error {
 	if err != nil {
 		return fmt.Errorf("gossip: %w", err)
 	}
-	o.at, _ = netip.ParseAddrPort(list.LocalNode().Address()) // of a list, it is valid
+	o.at, _ = netip.ParseAddrPort(list.LocalNode().Address()) // the address of a memberlist is valid
 	n.firewall.SetOwn(o.at.Addr())
 	n.own.Store(&o)
 	n.list.Store(list)
@@ -212,7 +212,7 @@ func (cfg *Config) memberlist(ctx context.Context) (*memberlist.Config, own, err
 	mc.Name = cfg.Name
 	mc.Label = cfg.Cluster
 	mc.TCPTimeout = cfg.StreamTimeout
-	mc.EnableCompression = false // costs CPU, and expands the rows
+	mc.EnableCompression = false // costs CPU, and makes heartbeats larger
 	mc.Logger = logger(cfg.Log)
 	if EnvOf(ctx).Transport != nil {
 		return mc, own{}, nil

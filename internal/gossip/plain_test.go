@@ -7,14 +7,14 @@ import (
 	"testing"
 )
 
-// stages are the keys of a node while its cluster gets the first key.
+// stages returns the keys of a node at each stage of the switch to the first key.
 func stages() [][][]byte {
 	key, plain := bytes.Repeat([]byte{1}, 32), []byte(PlainText)
 	return [][][]byte{{nil}, {plain, key}, {key, plain}, {key}}
 }
 
-// Nodes of one stage and of the next one understand each other, over UDP and TCP, in both directions, and
-// whether they were started in their stage or have come to it. Other nodes refuse each other.
+// Nodes at the same stage or at neighboring stages understand each other, over UDP and TCP, in both directions. It does
+// not matter whether a node was started at its stage or has switched to it. Nodes at other stages reject each other.
 func TestStagesToTheFirstKey(t *testing.T) {
 	ways := map[string]func(t *testing.T, name string, stage int) (*Node, *inbox){
 		"started": func(t *testing.T, name string, stage int) (*Node, *inbox) {
@@ -73,7 +73,8 @@ func TestStagesToTheFirstKey(t *testing.T) {
 	}
 }
 
-// A node that has come to the last stage takes no plain text, whoever sends it: memberlist alone would.
+// A node that has switched to the last stage does not accept plain text from anyone, although memberlist alone would
+// accept it.
 func TestLastStageTakesNoPlainText(t *testing.T) {
 	n, in := start(t, "a#1", nil)
 	send := func(text string) { write(t, dial(t, "udp", n), labeled(t, []byte("\x08"+text))) }
@@ -100,8 +101,8 @@ func TestLastStageTakesNoPlainText(t *testing.T) {
 	}
 }
 
-// A node that was started with a key alone does not say that it accepts plain text again: its memberlist
-// would refuse it.
+// A node that was started with only a key cannot switch back to accepting plain text, because its memberlist would
+// still reject it.
 func TestStrictStart(t *testing.T) {
 	key := stages()[3][0]
 	n, _ := start(t, "a#1", func(c *Config) { c.Key = key })

@@ -8,7 +8,7 @@ import (
 	"github.com/roost-cluster/roost/internal/gossip/firewall"
 )
 
-// Nodes of another cluster or key are counted by reason, over UDP and over TCP, and their addresses are known.
+// If a node has another cluster name or key, its packets and streams are counted by reason, and its address is listed.
 func TestRejectionsAreCounted(t *testing.T) {
 	t.Parallel()
 	key, other := bytes.Repeat([]byte{7}, 32), bytes.Repeat([]byte{8}, 32)
@@ -26,7 +26,7 @@ func TestRejectionsAreCounted(t *testing.T) {
 		"another cluster, without key": {with("test", nil), with("prod", nil), WrongCluster, WrongCluster, "prod"},
 		"a longer name":                {with("test", nil), with("testing", nil), WrongCluster, WrongCluster, "testing"},
 		"no key where others have one": {with("test", key), with("test", nil), WrongKey, WrongKey, ""},
-		"a key where others have none": {with("test", nil), with("test", key), WrongKey, none, ""}, // the packet may be of any kind
+		"a key where others have none": {with("test", nil), with("test", key), WrongKey, none, ""}, // an encrypted packet may look like any message
 	} {
 		n, in := start(t, "a#1", tt.node)
 		sender, _ := start(t, "b#1", tt.sender)
@@ -63,7 +63,7 @@ func TestRejectionsAreCounted(t *testing.T) {
 	}
 }
 
-// Nodes of one cluster reject nothing of each other, also while their keys change.
+// Nodes of one cluster do not reject each other's messages, even while their keys change.
 func TestMembersAreNotRejected(t *testing.T) {
 	t.Parallel()
 	former, next := bytes.Repeat([]byte{7}, 32), bytes.Repeat([]byte{8}, 32)

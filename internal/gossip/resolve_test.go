@@ -10,7 +10,8 @@ import (
 	"time"
 )
 
-// nameServer answers for names that begin with "good", for a and only by A records, and never for others.
+// nameServer starts a DNS server that answers only for names that begin with "good". Such a name has the address a in
+// an A record, and no other records.
 func nameServer(t *testing.T, a net.IP) {
 	t.Helper()
 	conn, err := net.ListenPacket("udp", "127.0.0.1:0")
@@ -44,7 +45,7 @@ func nameServer(t *testing.T, a net.IP) {
 	t.Cleanup(func() { nameServerAddr.Store(nil) })
 }
 
-// nameServerAddr is the one to ask in place of those of this machine.
+// nameServerAddr is the DNS server to use instead of those of this machine.
 var nameServerAddr atomic.Pointer[string]
 
 func askNameServer(ctx context.Context, network, addr string) (net.Conn, error) {
@@ -54,7 +55,7 @@ func askNameServer(ctx context.Context, network, addr string) (net.Conn, error) 
 	return new(net.Dialer).DialContext(ctx, network, addr)
 }
 
-// A name for which no name server answers keeps no other one from its address.
+// If no DNS server answers for some names, the other names are still resolved.
 func TestResolveAll(t *testing.T) {
 	nameServer(t, net.IPv4(10, 1, 2, 3))
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)

@@ -28,11 +28,10 @@ type Target struct {
 // and does nothing on a closed node.
 func (n *Node) Watch(targets []Target) { n.watcher.watch(targets) }
 
-// Ended opens a watch stream to a node and closes it again. It reports whether the process has ended. This is
-// the case if its address refuses the connection, or if another process answers there. A node that does not
-// answer, such as a paused one, may still be running. Ended takes at most redialTimeout to connect, and
-// returns early if ctx is done. The result is not evidence for a failure report, because there was no stream
-// before.
+// Ended opens a watch stream to a node and closes it again. It reports whether the process has ended. This is the case
+// if its address refuses the connection, or if another process answers there. A node that does not answer, such as a
+// paused process, may still be running. Ended takes at most redialTimeout to connect, and returns early if ctx is done.
+// The result is not evidence for a failure report, because there was no stream before.
 func (n *Node) Ended(ctx context.Context, of Target) bool {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -49,8 +48,8 @@ func (n *Node) Streams() (out, in int) {
 	return int(n.watcher.open.Load()), n.greeter.watched.count()
 }
 
-// keepAliveFor returns a keep-alive that ends the stream if the host has not answered for the given time. The
-// time is rounded to whole seconds, and is at least 3 s.
+// keepAliveFor returns a keep-alive that ends the stream if the host has not answered for the given time. The time is
+// rounded down to a multiple of 3 s, and is at least 3 s.
 func keepAliveFor(idle time.Duration) net.KeepAliveConfig {
 	probe := max(time.Second, (idle / 3).Truncate(time.Second))
 	return net.KeepAliveConfig{Enable: true, Idle: probe, Interval: probe, Count: 2}
@@ -241,7 +240,7 @@ type trial struct {
 func (t *trial) end(opened, now time.Time, err error) {
 	first := !t.met
 	t.met, t.ended = true, now
-	t.silent = unanswered(err) || errors.Is(err, syscall.ECONNREFUSED) // by ICMP; a process resets
+	t.silent = unanswered(err) || errors.Is(err, syscall.ECONNREFUSED) // ECONNREFUSED came via ICMP; a process that ends resets its streams
 	if first || now.Sub(opened) >= stableAfter {
 		t.pause = 0
 		return

@@ -19,7 +19,7 @@ import (
 	"github.com/roost-cluster/roost/lease"
 )
 
-// reports has what a node reported of others.
+// reports contains the failures that a node has reported.
 type reports struct {
 	mu  sync.Mutex
 	all []string
@@ -55,13 +55,13 @@ func startWatcher(t *testing.T, change func(*Config)) (*Node, *reports) {
 	return n, r
 }
 
-// streams waits until a node has a number of open streams to other nodes.
+// streams waits until a node has the wanted number of open streams to other nodes.
 func streams(t *testing.T, n *Node, want int) {
 	t.Helper()
 	eventually(t, fmt.Sprint(want, " open watch streams"), func() bool { out, _ := n.Streams(); return out == want })
 }
 
-// The end of a process is the end of its streams, and its address refuses.
+// When a process ends, its streams end and its address refuses connections, so the watcher reports it.
 func TestWatchedProcessEnds(t *testing.T) {
 	for name, key := range map[string][]byte{"plain": nil, "keyed": bytes.Repeat([]byte{7}, 32)} {
 		t.Run(name, func(t *testing.T) {
@@ -84,7 +84,7 @@ func TestWatchedProcessEnds(t *testing.T) {
 	}
 }
 
-// Another process at the same address, or the next incarnation, is not the subject.
+// If another process answers at the address of the subject, the watcher reports that the subject has ended.
 func TestWatchedProcessIsReplaced(t *testing.T) {
 	w, got := startWatcher(t, nil)
 	subject, _ := start(t, "s#1", as(5))
@@ -92,14 +92,14 @@ func TestWatchedProcessIsReplaced(t *testing.T) {
 	front := newFront(t, addr)
 	w.Watch([]Target{{5, front.addr}})
 	streams(t, w, 1)
-	front.hold(true) // the attempt waits until the next process runs
+	front.hold(true) // the next attempt waits until the new process runs
 	_ = subject.Close()
 	_, _ = start(t, "s#2", func(c *Config) { as(6)(c); c.Bind = addr })
 	front.hold(false)
 	eventually(t, "a report", func() bool { return slices.Equal(got.got(), []string{"5 refused"}) })
 }
 
-// front is an address in front of a node, which breaks streams as a middlebox does.
+// front is a proxy for a node. It breaks streams like a middlebox.
 type front struct {
 	addr string
 	to   string
@@ -138,7 +138,7 @@ func (f *front) serve(near net.Conn) {
 	held := f.held
 	f.mu.Unlock()
 	defer near.Close()
-	if held { // as a paused process
+	if held { // like a paused process
 		_, _ = io.Copy(io.Discard, near)
 		return
 	}
@@ -164,7 +164,7 @@ func (f *front) count() int {
 	return f.all
 }
 
-// hold makes the front accept, and answer nothing.
+// hold makes the front accept connections but not answer.
 func (f *front) hold(on bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -182,7 +182,7 @@ func (f *front) reset() {
 	f.open = nil
 }
 
-// A stream that something in between ends is replaced, and proves nothing.
+// If a middlebox ends a stream, the watcher opens a new stream, and does not report a failure.
 func TestResetStreamIsReplaced(t *testing.T) {
 	t.Parallel()
 	w, got := startWatcher(t, nil)
@@ -196,7 +196,7 @@ func TestResetStreamIsReplaced(t *testing.T) {
 	eventually(t, "the last stream", func() bool { out, _ := w.Streams(); return out == 1 && front.count() == 4 })
 	front.hold(true)
 	front.reset()
-	time.Sleep(time.Second) // the attempts meanwhile find a silent process
+	time.Sleep(time.Second) // attempts during this time find a silent process
 	front.hold(false)
 	front.reset()
 	streams(t, w, 1)
@@ -205,7 +205,7 @@ func TestResetStreamIsReplaced(t *testing.T) {
 	}
 }
 
-// A watcher that had no stream has no evidence, and neither has one that closes.
+// A watcher that had no stream has no evidence of a failure. A watcher that is being closed does not report one either.
 func TestNoEvidence(t *testing.T) {
 	t.Parallel()
 	w, got := startWatcher(t, nil)
@@ -276,7 +276,7 @@ func TestTrial(t *testing.T) {
 		}
 	}
 	var tr trial
-	for range 20 { // the subject accepts, and hangs up at once
+	for range 20 { // the subject accepts, and hangs up immediately
 		tr.end(time.Now(), time.Now(), io.EOF)
 	}
 	if tr.pause != maxPause {
@@ -284,7 +284,7 @@ func TestTrial(t *testing.T) {
 	}
 }
 
-// The kernel counts keep-alives in seconds.
+// The probes of a keep-alive are whole seconds apart, because the kernel counts in seconds.
 func TestKeepAlive(t *testing.T) {
 	for idle, want := range map[time.Duration]time.Duration{
 		0: 3 * time.Second, time.Second: 3 * time.Second, 3 * time.Second: 3 * time.Second,
@@ -317,7 +317,7 @@ func TestFindingOf(t *testing.T) {
 	}
 }
 
-// TestWatchFaults injects the faults that only a simulated network can.
+// TestWatchFaults injects faults that only a simulated network can produce.
 func TestWatchFaults(t *testing.T) {
 	const subject, watcher = "10.0.0.1:7946", "10.0.0.2:7946"
 	for _, c := range []struct {

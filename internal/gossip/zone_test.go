@@ -6,7 +6,8 @@ import (
 	"testing"
 )
 
-// A link-local address cannot be advertised where other nodes could not reach it, and one to bind to needs its zone.
+// A node does not start if it advertises a link-local address that other nodes cannot reach, or if it is bound to a
+// link-local address without a zone.
 func TestLinkLocalFaults(t *testing.T) {
 	for _, c := range []struct{ bind, advertise, want string }{
 		{"127.0.0.1:0", "[fe80::1]:7946", "bind to it"},

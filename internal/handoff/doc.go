@@ -26,7 +26,7 @@
 //
 // The asker does not wait for a member whose lease has ended.
 //
-// # The life of a partition on a node
+// # The states of a partition on a node
 //
 //	                     all answers              table names another
 //	not owned ──▶ waiting ──────────▶ running ────────────────────────▶ kept

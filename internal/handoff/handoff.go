@@ -12,7 +12,7 @@ import (
 type Handoff struct {
 	self   lease.Handle
 	others []lease.Handle // the other live members
-	view   uint64         // identifies them and this node
+	view   uint64         // identifies this node and the others
 	number uint64         // number of the latest acquisition
 	owners []lease.Handle // by partition, in the table of this node
 	parts  map[placement.Partition]*hosting

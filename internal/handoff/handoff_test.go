@@ -21,7 +21,7 @@ func (w *world) move(to int) {
 
 func (w *world) state(place int, p placement.Partition) run { return w.nodes[place].runs[p].state }
 
-// TestSlowRun: a run that does not return delays its own partition alone.
+// TestSlowRun checks that a run that does not return only delays its own partition.
 func TestSlowRun(t *testing.T) {
 	w := atRest(&setup{partitions: 2, known: 3})
 	w.move(1)
@@ -33,8 +33,8 @@ func TestSlowRun(t *testing.T) {
 	}
 }
 
-// TestSilentMember: while a third member is silent, the old owner's run goes on. The lease
-// of the silent member, or the bound, ends the wait.
+// TestSilentMember checks that the old owner's run continues while a third member is silent. The wait ends when the
+// lease of the silent member ends, or when the bound has passed.
 func TestSilentMember(t *testing.T) {
 	ends := map[string]func(b *node){
 		"lease": func(b *node) { b.setMembers(without(b.others, lifeOf(2, 0))) },
@@ -67,7 +67,8 @@ func TestSilentMember(t *testing.T) {
 	}
 }
 
-// TestEarlyReturn: a run that returns by itself is not repeated in its hosting.
+// TestEarlyReturn checks that a run that returns by itself is not restarted until the node has lost the partition and
+// owns it again.
 func TestEarlyReturn(t *testing.T) {
 	h := New()
 	h.SetMembers(1, nil)
@@ -84,8 +85,9 @@ func TestEarlyReturn(t *testing.T) {
 	}
 }
 
-// TestAtOnce: no turn of gossip passes between the last answer and the start of a run. A run
-// that was stopped has no right to begin again: after a split, the other node may run.
+// TestAtOnce checks that a run starts immediately after the last answer, and does not wait for a round of gossip. After
+// a run was stopped, the node must ask again, because after a split the other node may already be running the
+// partition.
 func TestAtOnce(t *testing.T) {
 	h := New()
 	h.SetMembers(1, []lease.Handle{2})
@@ -114,7 +116,7 @@ func TestAtOnce(t *testing.T) {
 	}
 }
 
-// TestOutsiders: only a live member can answer, and only this incarnation is answered.
+// TestOutsiders checks that an answer only counts if a live member sent it to this incarnation.
 func TestOutsiders(t *testing.T) {
 	h := New()
 	h.SetMembers(1, []lease.Handle{2, 3})
@@ -131,8 +133,8 @@ func TestOutsiders(t *testing.T) {
 	}
 }
 
-// TestThousand counts the messages of a join: an ask and an answer for each member, and two
-// more for the end of the run.
+// TestThousand counts the messages when a node joins 999 others. There are an ask and an answer for each member, and
+// two more messages to end the old owner's run.
 func TestThousand(t *testing.T) {
 	const joiner, owner = lease.Handle(1000), lease.Handle(1)
 	all := make([]lease.Handle, 1000)

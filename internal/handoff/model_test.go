@@ -20,8 +20,8 @@ const (
 	settles = "once messages flow and nothing changes, the owner runs the partition"
 )
 
-// oneRun: two nodes run a partition only if one of them had to begin without an answer of
-// the other, or has lost its lease.
+// oneRun reports whether two nodes run a partition only if one of them had to start without an answer from the other,
+// or has lost its lease.
 func (w *world) oneRun() bool {
 	for i, n := range w.nodes {
 		for j, o := range w.nodes[:i] {
@@ -36,9 +36,9 @@ func (w *world) oneRun() bool {
 	return true
 }
 
-// settles lets the world come to rest with each node as the owner.
+// settles reports whether the world comes to rest with each node as the owner.
 func (w *world) settles() bool {
-	key := "" // all messages under way may be lost
+	key := "" // all messages in transit may be lost
 	for _, n := range w.nodes {
 		key += n.key + "|"
 	}
@@ -51,8 +51,8 @@ func (w *world) settles() bool {
 	return true
 }
 
-// settled returns what becomes of w if nothing changes any more: all know each other, all
-// tables name one owner, messages arrive, and cancelled runs return.
+// settled returns the state that w reaches if nothing else changes. In this state, all nodes know each other, all
+// tables name the same owner, all messages have arrived, and cancelled runs have returned.
 func (w *world) settled(owner int) *world {
 	rest := *w
 	rest.sent = nil
@@ -81,14 +81,14 @@ func (w *world) settled(owner int) *world {
 	for range 8 {
 		rest.turn(func(placement.Partition) bool { return true }, noNode)
 	}
-	rest.cancelled = false // by Fence
+	rest.cancelled = false // a fenced node may cancel its runs
 	return &rest
 }
 
 const noNode = -1
 
-// turn lets the nodes of a world that is not shared do all that they can: repeat
-// asks, end the runs that end by now, and receive all messages. A deaf node does nothing.
+// turn makes all nodes repeat their asks, end those runs for which ends returns true, and receive all messages. The
+// deaf node does nothing. turn modifies w, so w must not be shared.
 func (w *world) turn(ends func(placement.Partition) bool, deaf int) {
 	for i, n := range w.nodes {
 		if n.life == 0 || i == deaf {
@@ -115,7 +115,7 @@ func (w *world) turn(ends func(placement.Partition) bool, deaf int) {
 	}
 }
 
-// runsOn reports whether all partitions run on one node alone, or have returned there.
+// runsOn reports whether all partitions run on the node at a place and nowhere else, or have returned there.
 func (w *world) runsOn(place int) bool {
 	for i, n := range w.nodes {
 		for p, r := range n.runs {
@@ -223,10 +223,10 @@ func TestFaults(t *testing.T) {
 	}
 }
 
-// next visits all that can happen in w.
+// next visits all states that can follow w.
 func (w *world) next(visit func(step, *world)) {
 	for _, p := range w.sent {
-		at := placeOf(p.to) // also a later process there
+		at := placeOf(p.to) // a later process at this place receives the packet, too
 		if n := w.nodes[at]; n.life != 0 && !n.lapsed {
 			visit(step{packet: p}, w.change(at, func(w *world, n *node) { w.receive(n, p) }))
 		}
@@ -262,7 +262,7 @@ func (w *world) next(visit func(step, *world)) {
 	}
 }
 
-// nextRuns: runs return, and waits end.
+// nextRuns lets runs return and waits end.
 func (w *world) nextRuns(i int, n *node, visit func(step, *world)) {
 	for p, r := range n.runs {
 		p := placement.Partition(p)
@@ -295,7 +295,7 @@ func (w *world) nextRuns(i int, n *node, visit func(step, *world)) {
 	}
 }
 
-// overdue ends a wait, and notes which answers were missing.
+// overdue ends a wait, and records which answers were missing.
 func (n *node) overdue(p placement.Partition) {
 	for _, o := range n.others {
 		if t := n.parts[p]; t.wanted && !t.answers[o] {
@@ -305,7 +305,7 @@ func (n *node) overdue(p placement.Partition) {
 	n.Overdue(p)
 }
 
-// nextTable: the table of a node changes to any other.
+// nextTable changes the owner of a partition in the table of a node.
 func (w *world) nextTable(i int, n *node, visit func(step, *world)) {
 	if w.used.tables >= w.tables {
 		return
@@ -328,7 +328,7 @@ func (w *world) nextTable(i int, n *node, visit func(step, *world)) {
 	}
 }
 
-// trust counts all members but one as if they had answered for p.
+// trust makes n act as if all members except the former owner had answered that p is free.
 func (n *node) trust(p placement.Partition, former int8) {
 	for _, o := range n.others {
 		if placeOf(o) != int(former) {
@@ -337,9 +337,9 @@ func (n *node) trust(p placement.Partition, former int8) {
 	}
 }
 
-// nextMembers: a node learns of a live member, or that the lease of a member has ended.
-// A lease lasts longer than the news of a member takes: a node has heard of all that know
-// it before.
+// nextMembers lets a node learn of a live member, or notice that the lease of a member has ended. A lease lasts longer
+// than the news of a member takes. So before a node notices the end of a lease, it has heard of all members that know
+// the node.
 func (w *world) nextMembers(i int, n *node, visit func(step, *world)) {
 	for j, o := range w.nodes {
 		if j != i && o.life != 0 && !o.lapsed && !n.knows(o.life) {
@@ -362,7 +362,7 @@ func (w *world) nextMembers(i int, n *node, visit func(step, *world)) {
 	}
 }
 
-// nextStart: a process starts, and joins by a seed.
+// nextStart starts a process that joins through a seed.
 func (w *world) nextStart(i int, visit func(step, *world)) {
 	if w.used.starts >= w.starts {
 		return
@@ -376,7 +376,7 @@ func (w *world) nextStart(i int, visit func(step, *world)) {
 	}, step{what: "starts, and joins by", place: i})
 }
 
-// nextResume: a process runs again after a pause, notices it, and joins again.
+// nextResume lets a process run again after a pause. The process notices the pause and joins again.
 func (w *world) nextResume(i int, visit func(step, *world)) {
 	w.join(i, visit, func(next *world, members []lease.Handle) *node {
 		n := next.nodes[i].clone()
@@ -395,7 +395,7 @@ func (w *world) nextResume(i int, visit func(step, *world)) {
 	}, step{what: "runs again, and joins by", place: i})
 }
 
-// join puts a process into its place that knows what a seed knows; the seed knows the process.
+// join puts a process at its place. The process knows what a seed knows, and the seed learns of the process.
 func (w *world) join(i int, visit func(step, *world), process func(*world, []lease.Handle) *node, s step) {
 	for j, seed := range w.nodes {
 		if j == i || seed.life == 0 || seed.lapsed {
@@ -417,7 +417,7 @@ func (n *node) learn(life lease.Handle) {
 	n.setMembers(append(others, life))
 }
 
-// connectedWithout reports whether the other nodes hear of each other without node i.
+// connectedWithout reports whether, of any two nodes other than node i, at least one knows the other.
 func (w *world) connectedWithout(i int) bool {
 	for j, n := range w.nodes {
 		for k, o := range w.nodes[:j] {

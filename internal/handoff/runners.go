@@ -19,8 +19,7 @@ type Runners struct {
 	other  map[placement.Partition]runner
 }
 
-// runner is the node that runs a partition. A zero handle means an unknown node other than the one in the
-// table.
+// runner is the node that runs a partition. A zero handle means an unknown node that is not the owner in the table.
 type runner struct {
 	handle lease.Handle
 	until  time.Time // without further news, the table applies again from then on

@@ -14,12 +14,12 @@ const bound = 10 * time.Second
 
 var start = time.Unix(0, 0)
 
-// watcher is what node 3 of the live nodes 1 to 3 knows, with one partition.
+// watcher contains what node 3 knows about the only partition. At first, the nodes 1 to 3 are live.
 type watcher struct {
 	Runners
 	t     *testing.T
 	now   time.Time
-	keeps bool // node 3 runs what the table gives to another node
+	keeps bool // node 3 runs a partition that the table assigns to another node
 }
 
 func watch(t *testing.T, owner lease.Handle) *watcher {
@@ -40,7 +40,7 @@ func (w *watcher) hears(from lease.Handle) {
 	w.Heard(w.now, from, []placement.Partition{0}, func(placement.Partition) bool { return w.owners[0] == 3 })
 }
 
-// sees fails the test unless lookups name a node; 0 = the owner of the table.
+// sees fails the test unless lookups return the wanted node; 0 = the owner in the table.
 func (w *watcher) sees(what string, want lease.Handle) {
 	w.t.Helper()
 	w.Review(w.now, func(placement.Partition) bool { return w.keeps })
@@ -97,7 +97,7 @@ func TestRunners(t *testing.T) {
 	}
 }
 
-// A node that joins does not know who ran its partitions; the nodes that it asks answer it.
+// A node that joins does not know which nodes ran its partitions before. It learns this from the answers to its asks.
 func TestRunnersOfJoiner(t *testing.T) {
 	w := &watcher{t: t, now: start}
 	w.members(1, 3)
@@ -122,11 +122,11 @@ func (w *watcher) asks(what string, want lease.Handle) {
 	}
 }
 
-// A node asks the member that it takes for the runner when no news comes: the news may be lost,
-// and there is none if the member never ran the partition.
+// If no news arrives, a node asks the member that it considers the runner. The news may be lost, or there is no news
+// because this member never ran the partition.
 func TestRunnersAsked(t *testing.T) {
 	w := watch(t, 2)
-	w.table(1, 1, 3) // this node alone takes 2 for gone
+	w.table(1, 1, 3) // only this node considers 2 gone
 	w.table(2, 1, 2, 3)
 	w.sees("2 is back, and 1 may have begun", 1)
 	w.asks("at once", 0)
@@ -154,7 +154,7 @@ func TestRunnersAsked(t *testing.T) {
 	}
 }
 
-// A node does not take itself for the runner of what it does not run.
+// A node does not consider itself the runner of a partition that it does not run.
 func TestRunnersWithoutSelf(t *testing.T) {
 	w := watch(t, 3)
 	w.keeps = true

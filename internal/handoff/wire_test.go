@@ -22,7 +22,7 @@ func drawList(t *rapid.T, name string) []placement.Partition {
 	return rapid.SliceOfN(draw, 0, 1000).Draw(t, name)
 }
 
-// sorted returns the form in which a list arrives.
+// sorted returns a list in the form in which the receiver gets it.
 func sorted(list []placement.Partition) []placement.Partition {
 	return slices.Compact(slices.Sorted(slices.Values(list)))
 }
@@ -66,7 +66,7 @@ func TestRoundTrip(t *testing.T) {
 	})
 }
 
-// hostile returns messages that no program writes.
+// hostile returns messages that no agent sends.
 func hostile() [][]byte {
 	return [][]byte{
 		nil,
@@ -91,7 +91,7 @@ func hostile() [][]byte {
 	}
 }
 
-// A decoder allocates no more than a multiple of the message's bytes.
+// For any malformed message, Decode allocates at most 4 KiB.
 func TestDecodeOfHostileMessages(t *testing.T) {
 	for i, wire := range hostile() {
 		ask, answer, err := Decode(wire)
@@ -99,7 +99,7 @@ func TestDecodeOfHostileMessages(t *testing.T) {
 			t.Errorf("%d: %+v, %+v, %v", i, ask, answer, err)
 		}
 		least := uint64(math.MaxUint64)
-		for range 3 { // the garbage collector may have taken what is kept for reuse
+		for range 3 { // the garbage collector may have freed memory that is kept for reuse
 			var before, after runtime.MemStats
 			runtime.ReadMemStats(&before)
 			_, _, _ = Decode(wire)
@@ -112,7 +112,7 @@ func TestDecodeOfHostileMessages(t *testing.T) {
 	}
 }
 
-// The fields stand where the page of the wire format says, to an independent decoder.
+// An independent decoder finds the fields where the documentation of the wire format says.
 func TestAnotherDecoderReadsIt(t *testing.T) {
 	for want, wire := range map[string][]byte{
 		"[1 7 1234 [3 300] [5]]": Ask{
@@ -162,7 +162,7 @@ func FuzzDecode(f *testing.F) {
 			again = answer.Encode()
 		}
 		if len(again) != 1 {
-			return // it names no partition, or more than an encoder puts into a message
+			return // the message names no partitions, or more than Encode puts into one message
 		}
 		ask2, answer2, err := Decode(again[0])
 		if err != nil || !reflect.DeepEqual(ask, ask2) || !reflect.DeepEqual(answer, answer2) {

@@ -14,28 +14,28 @@ import (
 
 const nodes = 3
 
-// limits say how often something may happen. Messages may be lost, doubled and reordered, and
-// runs may take any time, without limits.
+// limits specifies how often some events may happen. Without a limit, messages may be lost, duplicated and reordered,
+// and runs may take any time.
 type limits struct {
 	tables  int // changes of one node's table, to any owner
 	crashes int
-	starts  int // of processes, after the start of the world
+	starts  int // starts of processes after the start of the world
 	lapses  int // pauses that are longer than a lease
-	overdue int // bounds of waiting that pass
+	overdue int // waits that exceed the bound
 	returns int // runs that return by themselves
 }
 
-// setup is what does not change in a world.
+// setup contains what does not change in a world.
 type setup struct {
 	limits
 	partitions int
 	known      int  // nodes that run, and know each other, at the start
-	all        bool // messages stay although the code ignores them
+	all        bool // messages that the code ignores are kept
 	fault      fault
 	rested     map[string]bool // states of the nodes for which settles holds
 }
 
-// fault makes the world break one promise to the code, or one part of the rule.
+// fault makes the world violate one assumption of the code, or one part of the rule.
 type fault string
 
 const (
@@ -51,9 +51,9 @@ const (
 	askOnce     fault = "asks once"
 )
 
-// world is one state: three nodes and all messages that were ever sent. A message may be
-// delivered at any later time, any number of times, or never, so loss, doubles and
-// reordering need no actions of their own.
+// world is one state of the model. It contains three nodes and all messages that were ever sent. A message may be
+// delivered at any later time, any number of times, or never. So the model needs no separate actions for loss,
+// duplication and reordering.
 type world struct {
 	*setup
 	nodes [nodes]*node // never changed once they are part of a world
@@ -61,7 +61,7 @@ type world struct {
 	used  limits
 	lives [nodes]int // processes that have started
 
-	cancelled bool // a run of a node that its own table names
+	cancelled bool // a node cancelled a run although its own table names it
 }
 
 // node is one process, or an empty place.
@@ -71,7 +71,7 @@ type node struct {
 	lapsed bool         // paused for longer than its lease
 	table  []int8       // by partition: the place of the owner; -1 = none
 	runs   []handler
-	// missing has, by partition, a bit for each node that had not answered when the bound passed.
+	// missing contains, for each partition, a bit for each node that had not answered when the bound passed.
 	missing []uint8
 	key     string
 }
@@ -150,8 +150,8 @@ func (s step) String() string {
 	return name(s.place) + " " + s.what
 }
 
-// change returns a copy of w in which the node at a place was changed, and what the node
-// wanted done is done.
+// change returns a copy of w in which the function do has changed the node at a place. The work that results from the
+// change has been carried out.
 func (w *world) change(place int, do func(*world, *node)) *world {
 	next := *w
 	n := w.nodes[place].clone()
@@ -176,7 +176,7 @@ func (n *node) clone() *node {
 	return &c
 }
 
-// carryOut does what the code wants done.
+// carryOut carries out the work that n returns from Ready.
 func (w *world) carryOut(n *node) {
 	for again := true; again; {
 		r := n.Ready()
@@ -206,7 +206,7 @@ func (w *world) carryOut(n *node) {
 	n.key = n.describe()
 }
 
-// setTable passes the table on.
+// setTable passes the table of n to its Handoff.
 func (n *node) setTable() {
 	owners := make([]lease.Handle, len(n.table))
 	for p, place := range n.table {
@@ -224,12 +224,12 @@ func (n *node) setMembers(others []lease.Handle) {
 	n.setTable()
 }
 
-// members returns the members that n knows, itself included.
+// members returns the members that n knows, including n itself.
 func (n *node) members() []lease.Handle { return append(slices.Clone(n.others), n.life) }
 
 func (n *node) knows(life lease.Handle) bool { return slices.Contains(n.others, life) }
 
-// describe returns all that the future of n depends on.
+// describe returns everything on which the future of n depends.
 func (n *node) describe() string {
 	b := []byte{byte(n.life), digit(n.lapsed)}
 	if n.life == 0 {
@@ -283,19 +283,19 @@ type packet struct {
 	from, to     lease.Handle
 	answer       bool
 	number, view uint64
-	first, last  uint8 // wants and demands, or free and runs: a bit a partition
+	first, last  uint8 // wants and demands, or free and runs; a bit for each partition
 }
 
-// send adds a packet to what may be delivered at any time.
+// send adds a packet, which may be delivered at any later time.
 func (w *world) send(p packet) {
 	if i, known := slices.BinarySearchFunc(w.sent, p, packet.compare); !known {
 		w.sent = slices.Insert(slices.Clone(w.sent), i, p)
 	}
 }
 
-// forget drops packets that the code ignores whenever they are delivered: asks, and "free",
-// of an acquisition that is over. Demands, and "runs", may still do something. Worlds with
-// all messages show that the code does ignore them.
+// forget drops packets that the code ignores at any later time. These are the asks and the "free" answers of an
+// acquisition that is over. Demands and "runs" answers may still have an effect. The worlds that keep all messages show
+// that the code does ignore the dropped packets.
 func (w *world) forget() {
 	over := func(p packet) bool {
 		asker := p.from
@@ -309,7 +309,7 @@ func (w *world) forget() {
 	}
 }
 
-// counts reports whether an answer to an ask of n may count now; if not, it never will.
+// counts reports whether an answer to an ask of n may still count. If it does not count now, it never will.
 func (n *node) counts(asker lease.Handle, number uint64, list uint8) bool {
 	if n.life != asker {
 		return false

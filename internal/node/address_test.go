@@ -10,14 +10,14 @@ import (
 	"github.com/roost-cluster/roost/internal/node"
 )
 
-// move gives a node of a network another address. Packets to the former one are lost.
+// move gives a node of the network another address. Packets to its former address are lost.
 func (w *network) move(from, to string) {
 	w.nodes[to], w.last[to] = w.nodes[from], w.last[from]
 	delete(w.nodes, from)
 	w.ids[slices.Index(w.ids, from)] = to
 }
 
-// A node whose host got another address tells others before its lease ends there: nothing moves.
+// If a host's address changes, its node announces the new one before its lease ends, so no partition moves.
 func TestOwnAddressChanges(t *testing.T) {
 	looks := 0
 	w := newNetwork(t, nil, "a", "b", "c")
@@ -51,7 +51,8 @@ func TestOwnAddressChanges(t *testing.T) {
 	}
 }
 
-// A node that cannot take another address says why others do not reach it, until they do.
+// If a node loses its address and cannot adopt another, it reports why other nodes cannot reach it, until they can
+// reach it again.
 func TestOwnAddressIsGone(t *testing.T) {
 	w := newNetwork(t, nil, "a", "b", "c")
 	gone := errors.New("this host no longer has it")
@@ -79,7 +80,8 @@ func TestOwnAddressIsGone(t *testing.T) {
 	}
 }
 
-// A newcomer that no seed can ever reach ends. A node that was alone before goes on, and looks from time to time.
+// A new node ends if no seed can ever reach it. A node that already runs alone continues, and checks its address from
+// time to time.
 func TestNoSeedReachesIt(t *testing.T) {
 	never := node.Located{Addr: "a", Reason: errors.New("it is a loopback address"), Final: true}
 	w := &network{now: epoch, nodes: make(map[string]*node.Node), last: make(map[string]node.Ready)}

@@ -132,8 +132,8 @@ func (a *assigner) metAny(ids []lease.NodeID) bool {
 	})
 }
 
-// compare starts a full exchange with a sender whose assignment differs and is at least as new as this
-// node's. A sender with an older assignment starts the exchange itself.
+// compare starts a full exchange with a sender whose assignment differs from this node's assignment and is at least as
+// new. A sender with an older assignment starts the exchange itself.
 func (a *assigner) compare(now time.Time, version uint64, digest placement.Digest, addr string) {
 	if version < a.current.Version() || digest == a.current.Digest() || addr == "" || !a.fetch.may(now, digest) {
 		return
@@ -154,7 +154,7 @@ func (a *assigner) fetched(addr string, err error) {
 // fetch limits the rate of an assigner's exchanges, because sending a stamp costs its sender nothing.
 type fetch struct {
 	running int              // exchanges in progress
-	next    time.Time        // when the next one may begin
+	next    time.Time        // when the next exchange may begin
 	digest  placement.Digest // digest for which the last exchange began
 	retry   time.Time        // when this digest may be tried again
 }

@@ -9,13 +9,13 @@ import (
 	"github.com/roost-cluster/roost/placement/assignment"
 )
 
-// Exchanges are spaced, the same one is not tried again at once, and at most three run
-// at a time.
+// There is a pause between exchanges. An exchange for the same assignment is not repeated immediately, and at most
+// three exchanges run at once.
 func TestFetch(t *testing.T) {
 	type step struct {
 		ms     int
 		digest placement.Digest
-		done   int // exchanges that end before
+		done   int // exchanges that end before this step
 		want   bool
 	}
 	for name, steps := range map[string][]step{
@@ -37,7 +37,7 @@ func TestFetch(t *testing.T) {
 	}
 }
 
-// An owner is gone for good after a time, counted from when it was first missed.
+// An owner loses its partitions permanently some time after it was first missed.
 func TestGone(t *testing.T) {
 	table, err := placement.Compute(placement.Input{
 		Partitions: 8, Strategy: placement.LeastPartitions(1, 1),
@@ -58,7 +58,7 @@ func TestGone(t *testing.T) {
 	for _, s := range []struct {
 		second int
 		here   []lease.NodeID
-		gone   bool // b
+		gone   bool // whether b is gone
 	}{
 		{0, []lease.NodeID{"a", "b", "c"}, false},
 		{10, []lease.NodeID{"a", "c"}, false},

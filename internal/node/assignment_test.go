@@ -12,7 +12,7 @@ import (
 	"github.com/roost-cluster/roost/placement/assignment"
 )
 
-// When a pass fails, owners stay, and the coordinator logs the problem once a minute.
+// If a leveling pass fails, no partition moves, and the coordinator logs the problem once a minute.
 func TestLevelFault(t *testing.T) {
 	w := newNetwork(t, func(c *node.Config) { c.Strategy = unlevel{placement.LeastPartitions(1, 1)} }, "a", "b", "c")
 	w.run(20 * time.Second)
@@ -24,7 +24,8 @@ func TestLevelFault(t *testing.T) {
 	w.agreed(t)
 }
 
-// The oldest active member coordinates, also if it was started last, and by its id among members of one age.
+// The active member with the smallest incarnation coordinates, because its process has run longest. If two incarnations
+// are equal, the smaller id decides.
 func TestCoordinator(t *testing.T) {
 	for name, tt := range map[string]struct {
 		incarnations map[lease.NodeID]uint64
@@ -58,8 +59,8 @@ func TestCoordinator(t *testing.T) {
 	}
 }
 
-// An older assignment counts if its writer is here, also if the writer was an earlier process of
-// this node. The assignment of an unknown node does not count.
+// A node accepts an older assignment if its writer is a member, or was an earlier process of the node itself. It
+// ignores the assignment of an unknown node.
 func TestOlderAssignment(t *testing.T) {
 	for voter, counts := range map[lease.NodeID]bool{"a": true, "b": true, "x": false} {
 		w := newNetwork(t, func(c *node.Config) {
@@ -86,7 +87,7 @@ func TestOlderAssignment(t *testing.T) {
 	}
 }
 
-// unlevel is a strategy that remembers, with a fault in its passes.
+// unlevel is a strategy with an assignment. Its leveling passes panic.
 type unlevel struct{ placement.Strategy }
 
 func (s unlevel) Keep(nodes []placement.Node, held []int) ([]int, error) {
@@ -97,14 +98,14 @@ func (unlevel) Level([]placement.Node, []int, []placement.Partition, bool) []pla
 	panic("no scale")
 }
 
-// told returns the assignment that a node tells others.
+// told returns the assignment in a node's full state.
 func told(t *testing.T, n *node.Node, now time.Time) *assignment.Assignment {
 	t.Helper()
 	m, err := lease.Decode(n.Sync(now))
 	if err != nil {
 		t.Fatal(err)
 	}
-	a, err := assignment.Decode(m.Extra[2:], 8) // after the head of an array of two, and its kind
+	a, err := assignment.Decode(m.Extra[2:], 8) // skips the array header and the kind
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -13,7 +13,7 @@ import (
 // Drain makes the node release its partitions. The node remains a member.
 func (n *Node) Drain(now time.Time) {
 	n.checkLease(now)
-	if n.life.hold(now, Hold{Cause: CauseDraining, Reason: "by command"}) { // Leave calls Drain, even if the node drains already
+	if n.life.hold(now, Hold{Cause: CauseDraining, Reason: "by command"}) { // Leave calls Drain, even if the node is already draining
 		n.announce(now)
 	}
 	n.tables.publish(now)
@@ -90,7 +90,7 @@ func (n *Node) SetLabels(now time.Time, labels map[string]string) error {
 	}
 	n.set.Update(func(r *lease.Record) { r.Labels = labels })
 	n.announceNews(now)
-	n.out.Show = true // the caller returns when the snapshot has them
+	n.out.Show = true // the caller waits until the snapshot has the new labels
 	return nil
 }
 

@@ -19,9 +19,8 @@ const (
 	// gone.
 	aloneFor = 600
 
-	// For youngFor TTLs after its start, the first coordinator may level without a limit. Nodes that start
-	// one after another during this time count as a single start, and no partition needs to remain where it
-	// is yet.
+	// For youngFor TTLs after its start, the first coordinator may level without a limit. Nodes that start one after
+	// another during this time count as a single start, in which partitions may still move freely.
 	youngFor = 5
 )
 
@@ -65,14 +64,13 @@ func (a *assigner) coordinates(v *lease.View) bool {
 	return first != nil && first.ID == a.self
 }
 
-// coordinator returns the data with which this node would write the assignment, and reports whether it may
-// write.
+// coordinator returns the data with which this node would write the assignment, and reports whether it may write.
 //
-// The coordinator may write while the members that it sees, in any state, form a quorum of the current
-// voters. It may also write if it has been without a quorum for aloneFor. The voters of the next quorum are
-// the active members, and the current voters that have just disappeared. Members that have disappeared remain
-// voters because they may only be cut off. Otherwise, if more members vanished one by one, the remaining
-// members could become a majority of their own.
+// The coordinator may write while the members that it sees, in any state, form a quorum of the current voters. It may
+// also write if it has been without a quorum for aloneFor. The voters of the next quorum are the active members, and
+// the current voters that have just disappeared. Members that have disappeared remain voters because they may only be
+// cut off. Otherwise, if more members vanished one by one, the remaining members could become a majority of the
+// remaining voters.
 func (a *assigner) coordinator(now time.Time, v *lease.View) (assignment.Coordinator, bool) {
 	c := assignment.Coordinator{ID: a.self, Since: a.set.Self().Incarnation}
 	seen := make([]lease.NodeID, len(v.Members))

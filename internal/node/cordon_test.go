@@ -9,8 +9,8 @@ import (
 	"github.com/roost-cluster/roost/lease"
 )
 
-// Any member cordons any other, until an end or a cancellation. Unknown nodes and the last
-// candidate are refused.
+// Any member can cordon any other member. A cordon ends at its set time, or earlier if it is canceled. A cordon of an
+// unknown node or of the last candidate is refused.
 func TestCordon(t *testing.T) {
 	w := newNetwork(t, nil, "a", "b", "c")
 	cordon := func(id lease.NodeID, d time.Duration, want error) {
@@ -40,7 +40,7 @@ func TestCordon(t *testing.T) {
 	w.run(time.Second)
 	owners("a and b are", "c")
 	cordon("c", time.Minute, node.ErrLastCandidate)
-	cordon("b", time.Minute, nil) // c could do without
+	cordon("b", time.Minute, nil) // c remains a candidate
 	cordon("b", 10*time.Second, nil)
 	w.nodes["c"].Drain(w.now)
 	w.run(time.Second)
@@ -68,7 +68,7 @@ func TestCordon(t *testing.T) {
 	}
 }
 
-// The cordon of a node that is long gone can be ended.
+// The cordon of a node can be ended even after the members have forgotten the node.
 func TestUncordonForgotten(t *testing.T) {
 	w := newNetwork(t, nil, "a", "b", "c")
 	w.run(2 * time.Second)

@@ -18,16 +18,16 @@ type damping struct {
 	*Node
 	off         bool
 	ttl         time.Duration
-	countsUntil time.Time // until when returns count
+	countsUntil time.Time // returns count until then
 	until       time.Time // the node owns nothing until then; zero = it is not flapping
 	away        bool      // most other members have expired, so they have lost this node or are about to lose it
 	fenced      bool      // this node also gave up its own lease
-	revived     uint64    // leases of others that had come back at that time
-	reached     uint64    // of these, leases of nodes that were only out of reach
+	revived     uint64    // leases of other nodes that had come back when this node was lost
+	reached     uint64    // leases among these whose nodes were only out of reach
 	examined    time.Time // when the previous process's record was examined; zero = none is known
 
 	changes uint64 // changes of the live set when this node last looked around; see looksAround
-	phase   Phase  // likewise
+	phase   Phase  // the phase when this node last looked around
 	looked  time.Time
 }
 
@@ -63,16 +63,16 @@ func (d *damping) forgive(now time.Time) {
 	d.countsUntil = earliest(d.countsUntil, now.Add(mayReturn*returnCounts*d.ttl))
 }
 
-// lose records that other nodes have lost this node, and how many leases of others have come back so far.
+// lose records that other nodes have lost this node, and how many leases of other nodes have come back so far.
 func (d *damping) lose(revived, reached uint64) {
 	if !d.away {
 		d.away, d.revived, d.reached = true, revived, reached
 	}
 }
 
-// found reports, only once, whether this node is back. It concludes this from the leases of other nodes that
-// have come back. If this node kept its own lease, nodes that gave up their leases are ignored, because it
-// was those nodes that were away.
+// found reports, only once, whether this node is back. It concludes this from the leases of other nodes that have come
+// back. If this node kept its own lease, nodes that gave up their leases are ignored, because those nodes were away,
+// and not this node.
 func (d *damping) found(revived, reached uint64) (back bool) {
 	back = d.away && (reached > d.reached || (d.fenced && revived > d.revived))
 	d.away, d.fenced = false, false
@@ -174,7 +174,7 @@ func (d *damping) stateFlapping(now time.Time) {
 	damped.RecentReturns, damped.FlappingUntil = d.set.Stamp(d.countsUntil), d.set.Stamp(d.until)
 	if damped.Validate() == nil {
 		d.set.Update(func(r *lease.Record) { r.RecentReturns, r.FlappingUntil = damped.RecentReturns, damped.FlappingUntil })
-	} else { // the record may have no room; a node that cannot announce it is not flapping
+	} else { // the record may be full; a node that cannot announce its flapping does not count as flapping
 		d.until = time.Time{}
 	}
 	if d.until.IsZero() {
@@ -197,8 +197,8 @@ func (d *damping) why(now time.Time) string {
 	return reason
 }
 
-// canSpare reports whether at least half of the members that could own partitions may still own them without
-// this node. If many nodes flap at the same time, damping them all would overload the others.
+// canSpare reports whether at least half of all members with a weight can own partitions even if this node owns
+// nothing. If many nodes flap at the same time, damping them all would overload the others.
 func (d *damping) canSpare() bool {
 	others, all := d.set.Candidates()
 	return 2*others >= all

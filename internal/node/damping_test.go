@@ -5,14 +5,14 @@ import (
 	"time"
 )
 
-// Two returns cost nothing, and one more every ten TTLs. A hold lasts two TTLs at least, and
-// thirty at most, however many returns there were and whatever an earlier record says.
+// Two returns in a row have no effect, and later returns have no effect if they are ten TTLs apart. A hold lasts
+// between 2 and 30 TTLs, regardless of the number of returns and of what an earlier record says.
 func TestDampingOfReturns(t *testing.T) {
 	const ttl = 6 * time.Second
 	for name, tt := range map[string]struct {
-		inherited int   // TTLs for which returns count at the start
+		inherited int   // TTLs for which earlier returns still count at the start
 		returns   []int // TTLs after the start
-		holds     []int // TTLs from each of them on; 0 = none
+		holds     []int // length of the hold after each return, in TTLs; 0 = none
 	}{
 		"once":                    {0, []int{0}, []int{0}},
 		"three in ten TTLs":       {0, []int{0, 4, 9}, []int{0, 0, 3}},

@@ -6,7 +6,7 @@ import (
 	"github.com/roost-cluster/roost/lease"
 )
 
-// Limits that tests exceed, and times for which they wait.
+// These are limits that tests exceed, and times that tests wait for.
 const (
 	ConfirmTime       = confirmTime
 	MaxReminded       = maxReminded
@@ -23,13 +23,14 @@ const (
 	ExtraAssignment   = extraAssignment
 )
 
-// Leases returns what this node knows of leases: tests make messages with it.
+// Leases returns the node's set of leases. Tests compose messages with it.
 func (n *Node) Leases() *lease.Set { return n.set }
 
 // Started returns the time from which [OwnLease.Holds] counts.
 func (n *Node) Started() time.Time { return n.started }
 
-// Waiting returns how many senders have to answer a challenge, and how many bytes their messages have that wait for it.
+// Waiting returns how many senders still have to answer a challenge, and the total size of their waiting messages in
+// bytes.
 func (n *Node) Waiting() (senders, size int) { return len(n.waiting.senders), n.waiting.bytes }
 
 // SeedExchange returns an exchange with a seed.

@@ -12,8 +12,8 @@ import (
 	"github.com/roost-cluster/roost/placement"
 )
 
-// FuzzExtra: a member may say anything about its assignment and about handoffs; the receiver goes on, and its
-// own messages can be read.
+// FuzzExtra sends a node arbitrary data about assignments and handoffs. The node must continue to run, and its own
+// messages must remain readable.
 func FuzzExtra(f *testing.F) {
 	change := func(c *node.Config) {
 		c.Strategy = placement.LeastPartitions(1, 3)

@@ -8,7 +8,7 @@ import (
 	"github.com/roost-cluster/roost/internal/node"
 )
 
-// A fence ends the own lease in a view from before it, too.
+// When a node is fenced or leaves, its own lease also ends in views that were taken before.
 func TestFenceEndsOlderViews(t *testing.T) {
 	for what, begin := range map[string]func(w *network){
 		"a fence for the clock": func(w *network) { w.clock["b"] = 2300 * time.Millisecond },
@@ -31,8 +31,8 @@ func TestFenceEndsOlderViews(t *testing.T) {
 	}
 }
 
-// A node that is a candidate again, after a drain, a failed health check or a hold, and the members that had
-// its partitions change owners at the same time.
+// When a node becomes a candidate again after a drain, a failed health check or a hold, it acquires its partitions at
+// the same time as the other members release them.
 func TestComesBackWithTheOthers(t *testing.T) {
 	const debounce = time.Second
 	checked := func(n *node.Node, now time.Time, err error) {
@@ -83,7 +83,8 @@ func TestComesBackWithTheOthers(t *testing.T) {
 	}
 }
 
-// A node that has lost all others, and is about to find that none of them hears it, takes over nothing by an undrain.
+// A node has lost all other members, and is about to find out that none of them hears it. If it is undrained at this
+// moment, it takes over nothing.
 func TestUndrainWhileCutOff(t *testing.T) {
 	for _, drained := range []bool{false, true} {
 		w := newNetwork(t, func(c *node.Config) {

@@ -22,16 +22,16 @@ type handing struct {
 	state   *handoff.Handoff
 	runners handoff.Runners
 
-	handles []lease.Handle                // the live set at the last look
+	handles []lease.Handle                // the live set as of the last followMembers
 	members []lease.Handle                // members with handoff, including this node, in order
-	ids     map[lease.Handle]lease.NodeID // of members
+	ids     map[lease.Handle]lease.NodeID // ids of members
 
 	waits map[placement.Partition]*wait
-	asks  []handoff.Ask // asks that wait for the next turn of gossip
-	burst int           // how many asks may be sent before that
+	asks  []handoff.Ask // asks that wait for the next round of gossip
+	burst int           // how many asks may be sent before the next round of gossip
 	news  news
 	runs  bool // runs began or stopped since the last state
-	busy  bool // something may wait for the next turn of gossip
+	busy  bool // something may wait for the next round of gossip
 }
 
 // news tells all members that use handoff that this node runs partitions which those members may expect on
@@ -93,7 +93,7 @@ func (h *handing) adoptTable(now time.Time, v *lease.View, table *placement.Tabl
 	handles := make([]lease.Handle, len(table.Nodes()))
 	for i, owner := range table.Nodes() {
 		at, ok := slices.BinarySearchFunc(v.Members, owner.ID, func(m lease.Member, id lease.NodeID) int { return cmp.Compare(m.ID, id) })
-		if ok && v.Members[at].Handoff { // otherwise it demands nothing
+		if ok && v.Members[at].Handoff { // a member without handoff demands nothing
 			handles[i] = v.Members[at].Handle
 		}
 	}
@@ -297,7 +297,7 @@ type waitFor uint8
 
 const (
 	toRun    waitFor = iota // the table names this node
-	toStop                  // the table names another node, which has not demanded it
+	toStop                  // the table names another node, which has not demanded the partition
 	toReturn                // its run was stopped
 )
 

@@ -11,8 +11,8 @@ import (
 	"github.com/roost-cluster/roost/placement"
 )
 
-// The bound of a wait counts from the latest table that began it, also if the partition went
-// to another node, and came back, between two turns of gossip.
+// The bound of a wait counts from the latest table that started the wait, even if the partition went to another node
+// and came back between two rounds of gossip.
 func TestHandoffBound(t *testing.T) {
 	const bound = 10 * time.Second
 	for _, comesBack := range []bool{false, true} {
@@ -58,7 +58,7 @@ func TestHandoffBound(t *testing.T) {
 	}
 }
 
-// hearMany has b hear of so many members that it does not announce a new table at once.
+// hearMany tells b about so many members that b does not announce a new table immediately.
 func hearMany(w *network, a, b *node.Node) {
 	at := a.Leases().Stamp(w.now)
 	m := &lease.Message{From: a.Handle(), Stamp: at, SentAt: w.now}
@@ -70,7 +70,7 @@ func hearMany(w *network, a, b *node.Node) {
 	b.Receive(w.now, lease.Encode(m))
 }
 
-// hearWeight has b hear a later record of a, with another weight.
+// hearWeight tells b about a later record of a, with another weight.
 func hearWeight(w *network, a, b *node.Node, version, weight uint32) {
 	r := *a.Leases().Self()
 	r.Version, r.Weight = r.Version+1+version, weight
@@ -78,8 +78,8 @@ func hearWeight(w *network, a, b *node.Node, version, weight uint32) {
 	b.Receive(w.now, lease.Encode(m))
 }
 
-// gossips has b send a heartbeat, and gossip with it, at a moment from which it waits some time for the next heartbeat
-// that others can tell from this one.
+// gossips makes b gossip heartbeats until b has to wait for more than 200 ms before it can send another heartbeat that
+// other nodes can tell apart from the last.
 func gossips(t *testing.T, w *network, b *node.Node) {
 	t.Helper()
 	for i := range 20 {
@@ -93,8 +93,8 @@ func gossips(t *testing.T, w *network, b *node.Node) {
 	t.Fatal("b can always send another heartbeat")
 }
 
-// A new member may run partitions, and say so, before the table of this node names it: its news
-// comes once or twice, and lookups would go to the former owner until the bound.
+// A new member may announce that it runs partitions before the table of this node contains it. The announcement comes
+// only once or twice, so the node must remember it. Otherwise lookups would go to the former owner until the bound.
 func TestNewsOfNewMember(t *testing.T) {
 	w := newNetwork(t, func(c *node.Config) { c.Handoff = time.Minute }, "a", "b")
 	a, former := w.nodes["a"], w.nodes["a"].View().Table
@@ -135,8 +135,8 @@ func TestNewsOfNewMember(t *testing.T) {
 	}
 }
 
-// A node that has just joined tells the others when it begins to run what it owns, also if no node ran that before:
-// others take the owner in their former table for the runner.
+// A node that has just joined announces when it begins to run its partitions, even if no node ran them before, because
+// other nodes assume that the owner in their former table runs them.
 func TestNewsOfFirstRuns(t *testing.T) {
 	w := newNetwork(t, func(c *node.Config) { c.Handoff = time.Minute })
 	w.add("b")
@@ -145,13 +145,13 @@ func TestNewsOfFirstRuns(t *testing.T) {
 	for a.View().Phase != node.Active {
 		w.run(10 * time.Millisecond)
 	}
-	w.drop["a"] = true // b waits for the answer of a
+	w.drop["a"] = true // b waits for a's answer
 	w.run(500 * time.Millisecond)
 	former := a.View().Table
 	w.add("c")
 	w.run(time.Second)
 	w.drop["a"] = false
-	var late time.Duration // since c runs what was b's, while a looks for it elsewhere
+	var late time.Duration // how long a looks elsewhere for b's former partitions that c runs
 	runs := 0
 	for end := w.now.Add(3 * time.Second); w.now.Before(end); {
 		w.run(10 * time.Millisecond)

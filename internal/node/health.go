@@ -18,9 +18,9 @@ type health struct {
 	tried   bool          // there was a check
 }
 
-// Number of consecutive results that change a verdict. A single check must not move partitions, because a
-// slow application may fail one check, and an unhealthy application may pass one. A single late report is
-// enough, because the application chose the timeout itself.
+// Number of consecutive results that change a verdict. A single check must not move partitions, because a slow
+// application may fail one check, and an unhealthy application may pass one check. A single late report is enough,
+// because the application chose the timeout itself.
 const (
 	failuresInARow  = 2
 	successesInARow = 2
@@ -30,7 +30,7 @@ const unchecked = "not checked yet"
 
 // verdict is the health of the application according to one source.
 type verdict struct {
-	why   string // the application is unhealthy; "" = it is healthy
+	why   string // why the application is unhealthy; "" = it is healthy
 	other int    // consecutive results that contradict the verdict
 }
 

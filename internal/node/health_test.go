@@ -10,8 +10,8 @@ import (
 
 var errSick = errors.New("sick")
 
-// One contrary result changes no verdict, two in a row do. An application that is checked is
-// unhealthy until the first check that succeeds.
+// A single contrary result does not change the verdict, but two in a row do. An application that is checked is
+// unhealthy until its first check succeeds.
 func TestVerdictOfChecks(t *testing.T) {
 	for results, want := range map[string]string{
 		"":           "unhealthy",
@@ -48,11 +48,11 @@ func (h *health) verdict() string {
 	return "healthy"
 }
 
-// An application that never reports is healthy. Once it has, silence for longer than the TTL of
-// its latest report makes it unhealthy, until two reports come in time.
+// An application that never reports is healthy. Once it has reported, it becomes unhealthy if it is silent for longer
+// than the TTL of its latest report, and healthy again after two reports in time.
 func TestVerdictOfReports(t *testing.T) {
 	for name, tt := range map[string]struct {
-		reports     string // "at/ttl …", in ms; the verdict is looked at each 10 ms
+		reports     string // "at/ttl …", in ms; the verdict is checked every 10 ms
 		pause       [2]int // begin and length
 		unhealthyAt string // from–to …
 	}{

@@ -20,14 +20,14 @@ type network struct {
 	nodes     map[string]*node.Node
 	ids       []string                              // in the order of their turns
 	clock     map[string]time.Duration              // how far a node's wall clock is ahead
-	stuck     map[string]bool                       // paused: has no turn and receives nothing
+	stuck     map[string]bool                       // paused: gets no turn and receives nothing
 	mute      map[string]bool                       // its packets are not sent
-	drop      map[string]bool                       // its packets are sent, and do not arrive
+	drop      map[string]bool                       // its packets are sent but do not arrive
 	silent    bool                                  // nobody answers a node that rejoins
-	last      map[string]node.Ready                 // the fields of its latest turns
+	last      map[string]node.Ready                 // the fields of its latest turns, with all log lines
 	sent      func(from string, packet node.Packet) // called for each packet, if not nil
-	locate    func(id string) node.Located          // answers looks at the own address, if not nil
-	exchanged int                                   // ends of full exchanges that succeeded
+	locate    func(id string) node.Located          // checks the address of a node, if not nil
+	exchanged int                                   // how many full exchanges have succeeded
 }
 
 func newNetwork(t *testing.T, change func(*node.Config), ids ...string) *network {
@@ -43,7 +43,7 @@ func newNetwork(t *testing.T, change func(*node.Config), ids ...string) *network
 	return w
 }
 
-// add starts a node, which joins through the first one.
+// add starts a node that joins through the first node of the network.
 func (w *network) add(id string) {
 	w.nodes[id] = w.start(id, uint64(len(w.ids)))
 	w.ids = append(w.ids, id)
@@ -64,18 +64,18 @@ func (w *network) start(id string, seed uint64) *node.Node {
 	return node.New(w.now, cfg, seed)
 }
 
-// meet makes a node part of the cluster of another one, as a seed does.
+// meet makes a node part of the seed's cluster.
 func meet(now time.Time, n, seed *node.Node) {
 	_ = n.Met(now, node.SeedExchange(), seed.Peer())
 }
 
-// exchange is a full exchange between two nodes.
+// exchange makes two nodes exchange their full states.
 func (w *network) exchange(a, b string) {
 	w.nodes[a].Merge(w.at(a), w.nodes[b].Sync(w.at(b)))
 	w.nodes[b].Merge(w.at(b), w.nodes[a].Sync(w.at(a)))
 }
 
-// at returns the time by the clock of a node.
+// at returns the time on a node's clock.
 func (w *network) at(id string) time.Time { return w.now.Add(w.clock[id]) }
 
 func (w *network) run(span time.Duration) {
@@ -88,7 +88,7 @@ func (w *network) run(span time.Duration) {
 	}
 }
 
-// turn gives one node a turn.
+// turn calls Ready of one node, and carries out the work that Ready returns.
 func (w *network) turn(id string) {
 	n, now := w.nodes[id], w.at(id)
 	r := n.Ready(now)
@@ -129,7 +129,7 @@ func (w *network) turn(id string) {
 	w.last[id] = r
 }
 
-// owned returns how many partitions a node owns now, by its state and its lease.
+// owned returns how many partitions a node owns now, according to its state and its lease.
 func (w *network) owned(id string) int {
 	n, s := w.nodes[id], w.last[id].State
 	if s == nil || !n.View().Lease.Holds(w.at(id).Sub(n.Started())) {
@@ -138,7 +138,7 @@ func (w *network) owned(id string) int {
 	return len(s.Owned())
 }
 
-// logged counts the lines of a node with a message.
+// logged counts a node's log lines that have this message and begin with these attributes.
 func (w *network) logged(id, message string, attrs ...any) (count int) {
 	for _, e := range w.last[id].Log {
 		if e.Message == message && slices.Equal(e.Attrs[:min(len(attrs), len(e.Attrs))], attrs) {

@@ -22,10 +22,10 @@ type Cause string
 // a later one.
 const (
 	CauseDuplicate  Cause = "duplicate"   // a later process may run under its id
-	CauseClockAhead Cause = "clock_ahead" // others reject its heartbeats, because its clock is ahead
+	CauseClockAhead Cause = "clock_ahead" // other nodes reject its heartbeats, because its clock is ahead
 	CauseIsolated   Cause = "isolated"    // it sees too few members, or is in the minority of a split
 	CauseUnhealthy  Cause = "unhealthy"   // its application is unhealthy
-	CauseFlapping   Cause = "flapping"    // it comes and goes too often
+	CauseFlapping   Cause = "flapping"    // it disappears and returns too often
 	CauseCordoned   Cause = "cordoned"    // it is cordoned; only in a View
 	CauseDraining   Cause = "draining"    // it was told to drain
 )

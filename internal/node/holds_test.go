@@ -7,7 +7,7 @@ import (
 	"github.com/roost-cluster/roost/internal/node"
 )
 
-// A fence ends the holds that have to be looked at again, and says so.
+// A fence ends the holds that the node has to detect again, and logs their end.
 func TestFenceEndsHolds(t *testing.T) {
 	w := newNetwork(t, func(c *node.Config) { c.MinMembers = 3 }, "a", "b")
 	if w.logged("a", "owns nothing", "cause", "isolated") == 0 {
@@ -24,7 +24,7 @@ func TestFenceEndsHolds(t *testing.T) {
 	w.agreed(t)
 }
 
-// A node that has left has no holds: what they advise helps no more.
+// A node that has left has no holds, because the advice for a hold would no longer help.
 func TestLeftWithoutHolds(t *testing.T) {
 	w := newNetwork(t, nil, "a", "b")
 	n := w.nodes["a"]
@@ -38,7 +38,8 @@ func TestLeftWithoutHolds(t *testing.T) {
 	}
 }
 
-// A clock near the limit is logged once a minute, its end as often as its beginning. Other holds are logged each time.
+// The hold clock_ahead is logged at most once a minute, so that a clock near the limit does not fill the log. Its end
+// is logged as often as its beginning. Other holds are logged each time.
 func TestHoldLog(t *testing.T) {
 	const times = 12
 	for cause, tt := range map[node.Cause]struct {
@@ -69,7 +70,7 @@ func TestHoldLog(t *testing.T) {
 		}, "b", "a", "c")
 		before, half := w.now, 5*time.Second
 		if cause == node.CauseIsolated {
-			half = 10 * time.Second // leases have to run out
+			half = 10 * time.Second // leases have to expire
 		}
 		for range times {
 			for _, change := range []func(*network){tt.begin, tt.end} {

@@ -42,10 +42,10 @@ func meets(ours, theirs lease.ClusterID, seed, known bool) (lease.ClusterID, err
 
 // admits decides whether a message belongs to this cluster.
 //
-// A full state arrives over a stream, and its sender trusts the address at which it has reached this node. A
-// packet may come from a sender that confuses this node with the previous owner of its address. So a node
-// without an identity does not adopt one from a packet, unless it knows the sender. A sender without an
-// identity is a newcomer, or belongs to a cluster that is still starting and so has not lost an address yet.
+// A full state arrives over a stream, and its sender trusts the address at which it has reached this node. A packet may
+// come from a sender that confuses this node with the previous owner of its address. So a node without an identity does
+// not adopt an identity from a packet, unless it knows the sender. A sender without an identity is a newcomer, or
+// belongs to a cluster that is still starting and so has not lost an address yet.
 func admits(ours, theirs lease.ClusterID, stream, known bool) bool {
 	return known || len(theirs) == 0 || ours.Same(theirs) || (len(ours) == 0 && stream)
 }
@@ -61,12 +61,12 @@ type Peer struct {
 	Cluster lease.ClusterID
 }
 
-// Peer returns the identity of the process and of its cluster, for a node that connects to this one.
+// Peer returns the identity of the process and of its cluster, for a node that connects to this node.
 func (n *Node) Peer() Peer { return Peer{n.set.Handle(), n.identity.cluster} }
 
-// Met reports which node answered at the address of an exchange. The shell calls it before states are
-// exchanged. If Met returns an error, the shell must stop the exchange. The error is ErrSelf or
-// ErrOtherCluster. An Exchange without a target is one that memberlist started with a member.
+// Met reports which node answered at the address of an exchange. The shell calls it before states are exchanged. If Met
+// returns an error, the shell must stop the exchange. The error is ErrSelf or ErrOtherCluster. An Exchange without a
+// target was started by memberlist, with a member.
 func (n *Node) Met(now time.Time, x Exchange, p Peer) error {
 	n.checkLease(now)
 	if p.Node == n.set.Handle() {
@@ -135,7 +135,7 @@ func (i *identity) setCluster(id lease.ClusterID) {
 	}
 }
 
-// found creates the identity of a cluster that has none. Only a settled node that has the smallest id does
+// found creates the identity of a cluster that has no identity yet. Only a settled node that has the smallest id does
 // so. The other nodes adopt the identity from messages.
 func (i *identity) found(time.Time) {
 	settled := i.life.phase == Active || i.life.phase == Isolated || i.life.clockFenced

@@ -9,9 +9,9 @@ import (
 	"github.com/roost-cluster/roost/lease"
 )
 
-// Two fleets with the same name and settings share a network of a few addresses. Their
-// processes start, at once or one by one, crash, and start again at any free address; the
-// network splits and heals. Seeds are names: they lead to processes of the own fleet only.
+// Two fleets with the same name and settings share a network of a few addresses. Their processes start, together or one
+// by one, crash, and start again at any free address. The network splits and heals. Seeds are names, so they only lead
+// to processes of the same fleet.
 
 // idProcess is a process of a fleet. Its handle is its index in the world, plus one.
 type idProcess struct {
@@ -19,7 +19,7 @@ type idProcess struct {
 	runs        bool
 	joined      bool
 	id          lease.ClusterID
-	members     []int // by index, without itself
+	members     []int // indexes of the other members that it knows
 	lost        []int // addresses
 	callers     []int // whose full states came over streams while this process joined
 	bound       []int // processes with which it exchanged a message since both have an identity
@@ -27,7 +27,7 @@ type idProcess struct {
 
 type idWorld struct {
 	processes []idProcess
-	split     bool // even processes and odd ones do not reach each other
+	split     bool // processes with even and odd indexes cannot reach each other
 	splits    int
 }
 
@@ -88,7 +88,7 @@ func (w *idWorld) at(addr int) int {
 
 func (w *idWorld) reach(i, k int) bool { return !w.split || (i-k)%2 == 0 }
 
-// exchange lets i exchange full states with k, at whose address it arrived.
+// exchange makes i exchange full states with k, which runs at the address that i dialed.
 func (w *idWorld) exchange(r idRules, i, k int, seed bool) {
 	p, q := &w.processes[i], &w.processes[k]
 	id, err := r.meets(p.id, q.id, seed, slices.Contains(p.members, k) || slices.Contains(p.callers, k))
@@ -107,7 +107,7 @@ func (w *idWorld) exchange(r idRules, i, k int, seed bool) {
 	}
 }
 
-// packet delivers a packet of i to k: an unknown sender is challenged and answers.
+// packet delivers a packet from i to k. If k does not know i, it challenges i, and i answers.
 func (w *idWorld) packet(r idRules, i, k int) {
 	p, q := &w.processes[i], &w.processes[k]
 	known := slices.Contains(q.members, i)
@@ -120,7 +120,7 @@ func (w *idWorld) packet(r idRules, i, k int) {
 	w.learn(r, k, i)
 }
 
-// learn has i take in a message of k.
+// learn makes i apply a message from k.
 func (w *idWorld) learn(r idRules, i, k int) {
 	p, q := &w.processes[i], &w.processes[k]
 	p.id, p.joined = r.union(p.id, q.id), true
@@ -139,8 +139,8 @@ func add(all *[]int, i int) {
 	}
 }
 
-// tooEarly reports whether a process of the other fleet that has no identity yet knows an address: fleets need
-// less time to found a cluster than to lose an address to each other.
+// tooEarly reports whether a process of the other fleet knows an address but has no identity yet. The model leaves this
+// case out, because a fleet founds its cluster before it can lose an address to the other fleet.
 func (w *idWorld) tooEarly(fleet, addr int) bool {
 	for _, p := range w.processes {
 		of := func(k int) bool { return w.processes[k].addr == addr }
@@ -181,7 +181,7 @@ func (r idRules) next(starts, splits int) func(w *idWorld, visit func(string, *i
 	}
 }
 
-// steps are what process i may do, and what may happen to it.
+// steps tries everything that process i may do, and everything that may happen to it.
 func (r idRules) steps(w *idWorld, i int, try func(func(*idWorld), string, ...any)) {
 	p := w.processes[i]
 	try(func(n *idWorld) { n.processes[i] = idProcess{fleet: p.fleet, addr: p.addr} }, "%d crashes", i)
@@ -259,7 +259,7 @@ func TestIdentityModel(t *testing.T) {
 	t.Log(got)
 }
 
-// Each broken rule must be found.
+// The model must find each broken rule.
 func TestIdentityModelRejects(t *testing.T) {
 	for name, broken := range map[string]struct {
 		change func(*idRules)

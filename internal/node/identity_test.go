@@ -7,7 +7,8 @@ import (
 	"github.com/roost-cluster/roost/lease"
 )
 
-// A seed whose founder has no place among the eight recognizes what this node sends all the same.
+// A node whose identity already has the maximum of eight founders joins a seed with another founder. The new identity
+// must match the former identity and the identity of the seed.
 func TestFullIdentity(t *testing.T) {
 	ours, theirs := lease.ClusterID{1, 2, 3, 4, 5, 6, 7, 8}, lease.ClusterID{9}
 	id, err := meets(ours, theirs, true, false)

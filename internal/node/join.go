@@ -15,12 +15,12 @@ import (
 // which no member is known, because a long split does not heal by itself.
 type join struct {
 	*Node
-	until   time.Time // end of the grace
+	until   time.Time // end of the grace period
 	next    time.Time // when tryJoin has something to do; zero = nothing is planned
-	targets []*target // targets since the joining began, or of the latest attempt of a member
+	targets []*target // targets since the join began, or of a member's latest attempt
 	heard   time.Time // when the full state of another node last counted
-	waits   time.Time // until when such a state can end the joining, after an exchange
-	enterAt time.Time // when the joining ends because newcomers have answered; zero = none have
+	waits   time.Time // a full state can complete the join until then, after an exchange
+	enterAt time.Time // when the join completes because newcomers have answered; zero = none have
 	entered bool      // the node has been a member before
 	lost    lost
 	turns   map[string]int // the seed that a member tries next, by name, or "" for addresses
@@ -47,20 +47,20 @@ type target struct {
 type kind int
 
 const (
-	memberAddr kind = iota // of now or before
+	memberAddr kind = iota // a current or former member
 	seedAddr
 	seedName
 )
 
 const (
 	retryAfter  = 250 * time.Millisecond // until the next attempt, or up to twice as long
-	hangsAfter  = 250 * time.Millisecond // then another attempt takes the place of a hanging one
+	hangsAfter  = 250 * time.Millisecond // after this time, another attempt takes the place of a hanging one
 	lookupTime  = 5 * time.Second
 	triesAtOnce = 8
 	mostAtOnce  = 64
-	leastGrace  = time.Second // for a seed that is stuck
-	maxFirsts   = 10          // lines about the first failures of seeds
-	maxErrors   = 8           // in the error of a join
+	leastGrace  = time.Second // shortest wait for a stuck seed
+	maxFirsts   = 10          // maximum number of log lines about first failures of seeds
+	maxErrors   = 8           // maximum number of errors in the error of a join
 )
 
 // Reason specifies why an exchange failed.
@@ -68,8 +68,8 @@ type Reason int
 
 // The reasons are listed in order of increasing severity.
 const (
-	NoAnswer     Reason = iota // the address has no node
-	HungUp                     // the connection was accepted and closed without a byte: a proxy whose target is away, or a node that is being stopped
+	NoAnswer     Reason = iota // no node answered at the address
+	HungUp                     // the connection was accepted and closed without a byte: a proxy whose target is down, or a node that is being stopped
 	OtherCluster               // ErrOtherCluster, or something that is not a node
 	Unfinished                 // the other side accepted the connection but did not finish in time, or did not answer over UDP: it is stuck but not gone
 	Refused                    // the other side refused the key, settings or cluster name of this node
@@ -220,8 +220,8 @@ func (j *join) atOnce() int {
 	return min(max(triesAtOnce, (len(j.targets)+turns-1)/turns), mostAtOnce)
 }
 
-// dial starts the attempts of a joining node that are due: a few at once, and more as soon as those hang. If
-// a seed is already a member, it has joined this node, which is as good as an answer.
+// dial starts the attempts of a joining node that are due. It starts a few attempts at the same time, and more as soon
+// as those hang. If a seed is already a member, it has joined this node, which is as good as an answer.
 func (j *join) dial(now time.Time) {
 	var members []string
 	if j.rejoin.began.IsZero() {
@@ -270,7 +270,7 @@ func (j *join) try(now time.Time, t *target) {
 	}
 	lookup := lookupTime
 	if j.life.phase == Joining {
-		lookup = max(min(lookup, j.until.Sub(now)/2), hangsAfter) // leave time for the others, because all results are needed
+		lookup = max(min(lookup, j.until.Sub(now)/2), hangsAfter) // leave time to try the addresses that are found
 	}
 	j.out.Lookups = append(j.out.Lookups, Lookup{t.addr, lookup, t})
 }
@@ -320,7 +320,7 @@ func (n *Node) Exchanged(now time.Time, x Exchange, reason Reason, err error) {
 	case !n.join.heard.Before(t.began) && !n.reach.outside():
 		n.join.tried(now, t, NoAnswer, nil)
 		n.join.answered(now)
-	default: // others may answer until then
+	default: // a full state may still be confirmed until then
 		n.join.tried(now, t, Unfinished, fmt.Errorf("join %s: %w: %s", x.Addr, errUnconfirmed, n.reach.blame()))
 		t.next = now.Add(confirmTime)
 		n.join.waits = t.next
@@ -439,8 +439,8 @@ func (j *join) noteState(now time.Time, m *lease.Message) {
 	}
 }
 
-// answered completes the join. If only newcomers have answered so far, a newcomer waits for a moment, because
-// a member, which knows the cluster time, may be about to answer.
+// answered completes the join. If only newcomers have answered so far, the node first waits for a moment, because a
+// member, which knows the cluster time, may be about to answer.
 func (j *join) answered(now time.Time) {
 	switch {
 	case j.set.Established():

@@ -12,21 +12,21 @@ import (
 	"github.com/roost-cluster/roost/lease"
 )
 
-// joining runs one node. Its exchanges end with the errors of their addresses at once,
-// nil being the answer of a member, or without an answer after 2.5 s.
+// joining runs one node. An exchange with an address in errs ends immediately with that error, or with the answer of a
+// member if the error is nil. Any other exchange ends after 2.5 s without an answer.
 type joining struct {
 	n       *node.Node
 	now     time.Time
-	errs    map[string]error  // of addresses that answer
-	names   map[string]string // addresses of names, or "hangs"
-	peer    *node.Node        // the member that has answered an exchange last
+	errs    map[string]error  // results of the addresses that answer; nil = a member answers
+	names   map[string]string // addresses of each name, or "hangs"
+	peer    *node.Node        // the member that answered the latest exchange
 	deaf    bool              // no member receives a packet
 	later   map[time.Time][]func()
 	tried   []time.Duration // when each exchange began
 	dialed  []string
 	log     []string
 	refused error
-	last    node.Exchange // that began last
+	last    node.Exchange // the exchange that began last
 }
 
 var errRefused, errHungUp, errStuck, errSlow = errors.New("refused"), errors.New("hung up"), errors.New("stuck"), errors.New("stuck after 5 s")
@@ -37,7 +37,7 @@ func newJoining(t *testing.T, change func(*node.Config)) *joining {
 	return &joining{n: w.start("self", 1), now: w.now, later: make(map[time.Time][]func())}
 }
 
-// run lets time pass, until the node has joined or ended if so wanted.
+// run lets time pass. If joining is true, it stops as soon as the node has joined or ended.
 func (j *joining) run(span time.Duration, joining bool) (took time.Duration) {
 	for begin := j.now; j.now.Sub(begin) < span; j.now = j.now.Add(10 * time.Millisecond) {
 		for _, f := range j.later[j.now] {
@@ -111,7 +111,7 @@ func (j *joining) carryOut(r node.Ready) {
 	}
 }
 
-// member starts a member.
+// member starts a member that answers the node.
 func (j *joining) member() *node.Node {
 	w := network{now: j.now, change: func(c *node.Config) { c.Bootstrap = true }}
 	j.peer = w.start("member", 9)
@@ -119,13 +119,13 @@ func (j *joining) member() *node.Node {
 	return j.peer
 }
 
-// confirm shows that a node runs.
+// confirm makes the member m answer a challenge, which shows the node that m is running.
 func (j *joining) confirm(m *node.Node) {
 	meet(j.now, j.n, m)
 	j.n.Receive(j.now, lease.Encode(m.Leases().Echo(j.now, j.n.Leases().Challenge(j.now, 7))))
 }
 
-// answers delivers what a member has to say.
+// answers delivers the packets of a member to the node.
 func (j *joining) answers(m *node.Node) {
 	for _, p := range m.Ready(j.now).Packets {
 		if p.To == "self" {
@@ -141,16 +141,16 @@ func numbered(n int) (addrs []string) {
 	return addrs
 }
 
-// How the first join ends, after how many seconds, and after how many exchanges.
+// Each case specifies how the first join ends, and after how many seconds and exchanges.
 func TestFirstJoin(t *testing.T) {
 	const alone = "no seed answered; continuing alone and retrying, joined false"
 	const stuck = "waiting for a seed that does not answer"
 	const first = "seed did not answer; trying again, "
 	for name, tt := range map[string]struct {
 		seeds  []string
-		names  string // addresses of the name of seeds; "-" = there is no such name
+		names  string // addresses of the seed name; "-" = the name does not exist
 		errs   map[string]error
-		took   [2]float64 // at least and at most
+		took   [2]float64 // minimum and maximum, in seconds
 		dialed int
 		log    string
 		err    error
@@ -226,7 +226,7 @@ func TestFirstJoin(t *testing.T) {
 			log:    first + "joined true",
 		},
 		"a name":             {names: "self a", errs: map[string]error{"a": nil}, took: [2]float64{0.02, 0.02}, dialed: 1, log: "joined true"},
-		"a name of itself":   {names: "self", took: [2]float64{10, 10}, log: "joined false"}, // others may get the name later
+		"a name of itself":   {names: "self", took: [2]float64{10, 10}, log: "joined false"}, // other nodes may get the name later
 		"a name without one": {names: "-", took: [2]float64{10, 10}, log: first + alone},
 	} {
 		j := newJoining(t, func(c *node.Config) {
@@ -245,7 +245,7 @@ func TestFirstJoin(t *testing.T) {
 	}
 }
 
-// A stuck seed that is stopped hangs up once. The node goes on trying.
+// A stuck seed is stopped, so it hangs up once. The node must keep trying.
 func TestStuckSeedIsStopped(t *testing.T) {
 	j := newJoining(t, func(c *node.Config) { c.Seeds = []string{"a"} })
 	j.errs = map[string]error{"a": errStuck}
@@ -261,7 +261,7 @@ func TestStuckSeedIsStopped(t *testing.T) {
 	}
 }
 
-// A lookup takes at most half of the time that is left for the join, so that its addresses can be tried.
+// A DNS lookup takes at most half of the time that is left for the join, so that there is time to try its addresses.
 func TestLookupEndsWithinTheGrace(t *testing.T) {
 	for grace, want := range map[time.Duration]time.Duration{
 		20 * time.Second:       node.LookupTime,
@@ -276,7 +276,7 @@ func TestLookupEndsWithinTheGrace(t *testing.T) {
 	}
 }
 
-// A node whose seeds answer over TCP alone is not alone, and says what is wrong.
+// If seeds answer only over TCP, the node does not continue alone, and reports that UDP does not get through.
 func TestNoUDP(t *testing.T) {
 	j := newJoining(t, func(c *node.Config) { c.Seeds = []string{"a"} })
 	j.errs, j.deaf = map[string]error{"a": nil}, true
@@ -293,7 +293,7 @@ func TestNoUDP(t *testing.T) {
 	}
 }
 
-// The only seed of 24 that answers is found while all others are silent.
+// If only one of 24 seeds answers, a node finds it while its attempts at the other seeds are still running.
 func TestSilentSeeds(t *testing.T) {
 	seeds := func(c *node.Config) { c.Seeds = numbered(24) }
 	silent := newJoining(t, seeds)
@@ -305,8 +305,8 @@ func TestSilentSeeds(t *testing.T) {
 	}
 }
 
-// A node with more dead seeds than it can try within the grace tries each of them before it goes on alone, and
-// finds the only one that answers.
+// If a node has more dead seeds than it can try within the grace period, it still tries each of them before it
+// continues alone, and finds the only seed that answers.
 func TestManyDeadSeeds(t *testing.T) {
 	many := func(c *node.Config) { c.Seeds = numbered(2001) }
 	dead := newJoining(t, many)
@@ -322,7 +322,7 @@ func TestManyDeadSeeds(t *testing.T) {
 			t.Errorf("seed %s: joined after %v: %q", last, took, j.log)
 		}
 	}
-	// One that comes back later is found as well: a node that is alone tries each within minutes.
+	// A seed that starts later is found as well, because a node that is alone tries every seed within minutes.
 	dead.errs = map[string]error{"1000": nil}
 	for limit := dead.now.Add(7 * time.Minute); len(dead.n.View().Live.Members) == 1; {
 		if dead.run(time.Second, false); dead.now.After(limit) {
@@ -331,8 +331,8 @@ func TestManyDeadSeeds(t *testing.T) {
 	}
 }
 
-// Names that no name server answers delay no seed, be it an address or the address of
-// another name. A seed that starts late is found soon, too.
+// If no DNS server answers for some names, the node still tries addresses and other names without a delay. It also soon
+// finds a seed that starts late.
 func TestHungNames(t *testing.T) {
 	for name, tt := range map[string]struct {
 		seeds []string
@@ -354,7 +354,7 @@ func TestHungNames(t *testing.T) {
 	}
 }
 
-// A seed that has joined this node counts as an answer, even if exchanges with it hang.
+// A seed that has already joined this node counts as an answer, even if the node's exchanges with the seed hang.
 func TestSeedIsMember(t *testing.T) {
 	w := newNetwork(t, nil, "a")
 	j := newJoining(t, func(c *node.Config) { c.Seeds = []string{"a"} })
@@ -365,8 +365,8 @@ func TestSeedIsMember(t *testing.T) {
 	}
 }
 
-// An exchange ends the joining when the full state that it brought counts, and no other
-// message does: one that names a few members hides the others.
+// A join ends when the full state from an exchange is confirmed. No other message may end it, because other messages
+// may name only a few of the members.
 func TestJoinsByFullState(t *testing.T) {
 	w := newNetwork(t, nil, "a")
 	j := newJoining(t, func(c *node.Config) { c.Seeds = []string{"seed"} })
@@ -378,15 +378,15 @@ func TestJoinsByFullState(t *testing.T) {
 	if j.n.Leases().AddrOf(w.nodes["a"].Handle()) == "" || j.n.View().Phase != node.Joining {
 		t.Fatalf("it is %v by the packet of a member that it did not ask", j.n.View().Phase)
 	}
-	j.n.Receive(j.now, first.Sync(j.now)) // packets of the seed do not displace its state
+	j.n.Receive(j.now, first.Sync(j.now)) // packets from the seed must not displace its state
 	j.run(node.ConfirmTime-600*time.Millisecond, false)
 	if j.confirm(first); j.n.View().Phase == node.Joining || j.n.Leases().AddrOf(first.Handle()) == "" {
 		t.Errorf("it is %v when the seed has answered", j.n.View().Phase)
 	}
 }
 
-// A full state has the whole time to be confirmed, however long its sender has waited, and
-// packets do not displace it.
+// A full state may wait for its confirmation for the whole confirmTime, even if packets of the same sender have already
+// waited for some time. Packets do not displace it.
 func TestStateWaitsLongEnough(t *testing.T) {
 	w := newNetwork(t, nil, "a")
 	a := w.nodes["a"]
@@ -411,14 +411,14 @@ func TestStateWaitsLongEnough(t *testing.T) {
 	}
 }
 
-// A member tries seeds that are no members, a few of them each 8 to 12 s.
+// Every 8 to 12 s, a member tries a few of the seeds that are not members.
 func TestHeal(t *testing.T) {
 	w := newNetwork(t, nil, "a")
 	j := newJoining(t, func(c *node.Config) { c.Seeds, c.Bootstrap = append(numbered(20), "a", "self"), true })
 	for i := range 122 {
 		j.confirm(w.nodes["a"])
 		j.n.Merge(j.now, w.nodes["a"].Sync(w.now))
-		if i == 2 { // the first attempt, while it settles, has a member, too
+		if i == 2 { // while the node settles, its first attempt also dials a member
 			j.tried, j.dialed = nil, nil
 		}
 		j.run(time.Second, false)
@@ -435,9 +435,9 @@ func TestHeal(t *testing.T) {
 	}
 }
 
-// After a fence, members and the ones of before the fence have to answer, however long
-// the pause was; a refusal does not end the node. An answer to an attempt of before the
-// fence counts for nothing.
+// After a fence, a node tries its seeds and its former members, no matter how long the pause was, and joins again only
+// when one of them answers. A refusal does not end the node. The answer to an exchange from before the fence is
+// ignored.
 func TestRejoin(t *testing.T) {
 	for _, pause := range []time.Duration{7 * time.Second, time.Hour} {
 		w := newNetwork(t, nil, "a")
@@ -469,7 +469,8 @@ func TestRejoin(t *testing.T) {
 	}
 }
 
-// A first member after a fence may be all that is known so far: it has to answer.
+// The first member that a node hears from after a fence may be the only member it knows so far, so the node dials this
+// member.
 func TestRejoinTriesMembers(t *testing.T) {
 	w := newNetwork(t, nil, "a")
 	j := newJoining(t, func(c *node.Config) { c.Seeds, c.Bootstrap = []string{"a"}, true })
@@ -487,15 +488,14 @@ func TestRejoinTriesMembers(t *testing.T) {
 	}
 }
 
-// A recorded message, sent again a hundred times a second, keeps no newcomer with a wrong
-// clock out.
+// A recorded message that an attacker sends a hundred times a second must not keep out a newcomer with a wrong clock.
 func TestReplayKeepsNobodyOut(t *testing.T) {
 	w := newNetwork(t, nil, "a", "b", "c")
 	gone := newNetwork(t, func(c *node.Config) { c.Bootstrap = true }, "gone")
 	recorded := gone.nodes["gone"].Sync(gone.now)
 	w.run(30 * time.Second)
 	w.clock["n"] = -time.Hour
-	w.now = w.now.Add(-time.Hour) // by which the node starts
+	w.now = w.now.Add(-time.Hour) // the node's clock when it starts
 	w.add("n")
 	w.now = w.now.Add(time.Hour)
 	for range 500 {
@@ -509,7 +509,7 @@ func TestReplayKeepsNobodyOut(t *testing.T) {
 	w.agreed(t)
 }
 
-// A node that joins again tries new seeds at once, and old ones no more.
+// When the seeds of a joining node change, it tries the new seeds immediately, and no longer tries the old ones.
 func TestNewSeedsWhileItJoins(t *testing.T) {
 	j := newJoining(t, func(c *node.Config) { c.Seeds = []string{"old"} })
 	if j.run(time.Second, false); !slices.Contains(j.dialed, "old") {
@@ -525,7 +525,7 @@ func TestNewSeedsWhileItJoins(t *testing.T) {
 	}
 }
 
-// New seeds end the joining of no node that waits for a seed that is stuck.
+// A node is waiting for a stuck seed when its seeds change. It must not continue alone, but join through the new seed.
 func TestNewSeedsOfAStuckJoin(t *testing.T) {
 	for _, names := range [][]string{nil, {"name"}, {"other"}} {
 		j := newJoining(t, func(c *node.Config) { c.Seeds, c.SeedNames, c.StartupGrace = nil, []string{"name"}, time.Second })
@@ -539,8 +539,9 @@ func TestNewSeedsOfAStuckJoin(t *testing.T) {
 	}
 }
 
-// New seeds end no try at an address of a name that stays: its answer counts, though the name is not resolved
-// again. That holds for an address that was a target before.
+// The seeds change while the node tries an address of a name that remains a seed. The answer from this address must
+// still count, although the name is not resolved again. This must also hold if the address was a target for another
+// reason.
 func TestNewSeedsKeepTheirAddresses(t *testing.T) {
 	for what, tt := range map[string]struct {
 		seeds, names []string
@@ -571,7 +572,8 @@ func TestNewSeedsKeepTheirAddresses(t *testing.T) {
 	}
 }
 
-// Members dial a node that joins, and packets do not get through: it dials them, too, and is not alone.
+// Members dial a joining node, but packets do not get through. The node dials the members, too, and does not continue
+// alone.
 func TestDialedByMembers(t *testing.T) {
 	w := newNetwork(t, nil, "a", "b")
 	w.change = func(c *node.Config) { c.Seeds = []string{"dead"} }
@@ -595,8 +597,8 @@ func TestDialedByMembers(t *testing.T) {
 	}
 }
 
-// If nobody in the cluster owns anything, an undrained node owns its partitions at once, because no other
-// node has to release them first.
+// If nobody in the cluster owns anything, an undrained node owns its partitions immediately, because no other node has
+// to release them first.
 func TestUndrainAlone(t *testing.T) {
 	w := newNetwork(t, func(c *node.Config) { c.Debounce = time.Second }, "a")
 	w.nodes["a"].Drain(w.now)
@@ -607,8 +609,8 @@ func TestUndrainAlone(t *testing.T) {
 	}
 }
 
-// A recorded state leads a newcomer to an address where a node of another cluster, or with other settings,
-// runs now. That ends no newcomer.
+// A recorded state leads a newcomer to an address where a node of another cluster, or with other settings, runs now.
+// The refusal of that node must not end the newcomer.
 func TestRecordedStateEndsNoNewcomer(t *testing.T) {
 	for _, reason := range []node.Reason{node.Refused, node.OtherCluster} {
 		w := newNetwork(t, nil, "a", "b")
@@ -638,8 +640,8 @@ func TestRecordedStateEndsNoNewcomer(t *testing.T) {
 	}
 }
 
-// The address of a member that has dialed a newcomer turns out to be that of a seed: its refusal ends the
-// newcomer, as that of any seed.
+// A member dials a newcomer, and the address of the member turns out to be the address of a seed. If this member
+// refuses the newcomer, the newcomer ends, as it does when any other seed refuses it.
 func TestMemberIsSeed(t *testing.T) {
 	for what, tell := range map[string]func(j *joining){
 		"by its name":  func(j *joining) { j.names = map[string]string{"name": "a"} },
@@ -659,8 +661,8 @@ func TestMemberIsSeed(t *testing.T) {
 	}
 }
 
-// A seed refuses a newcomer, which tries a member that has dialed it: the newcomer ends only if the member
-// does not answer either.
+// A seed refuses a newcomer while the newcomer dials a member. The newcomer ends only if the member does not answer
+// either.
 func TestRefusedWhileItDialsBack(t *testing.T) {
 	for _, answers := range []bool{true, false} {
 		w := newNetwork(t, nil, "member")

@@ -8,7 +8,7 @@ import (
 	"github.com/roost-cluster/roost/lease"
 )
 
-// Phase is where a node is in its life:
+// Phase is the stage that a node has reached:
 //
 //	joining ──▶ settling ──▶ active ──▶ over
 //	   ▲         │  ▲         ▲ │

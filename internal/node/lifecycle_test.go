@@ -9,14 +9,14 @@ import (
 
 var epoch = time.Unix(1_700_000_000, 0)
 
-// at returns the time some milliseconds after epoch.
+// at returns the time that is ms milliseconds after epoch.
 func at(ms int) time.Time { return epoch.Add(time.Duration(ms) * time.Millisecond) }
 
-// A settling node waits for two debounces without a join, at most for the grace,
-// and not at all once another node is active.
+// A settling node waits until no node has joined for two debounces, but not longer than the grace period. It does not
+// wait once another node is active.
 func TestSettle(t *testing.T) {
 	for name, tt := range map[string]struct {
-		joins        []int // when others join, in ms
+		joins        []int // when other nodes join, in ms
 		othersActive int   // since when another node is active; 0 = never
 		want         int
 	}{
@@ -44,7 +44,7 @@ func TestSettle(t *testing.T) {
 	}
 }
 
-// What a node announces, and whether it computes tables, in each phase.
+// The phase and the holds of a node determine which state it announces, and whether it computes tables.
 func TestPhases(t *testing.T) {
 	for _, tt := range []struct {
 		life   lifecycle
@@ -70,15 +70,15 @@ func TestPhases(t *testing.T) {
 	}
 }
 
-// A fence for the clock settles until the clock is right, then the node becomes active
-// at once. A fence for the lease joins again.
+// After a clock fence, a node settles until its clock is right, and then becomes active immediately. After a lease
+// fence, it joins again.
 func TestFences(t *testing.T) {
 	l := lifecycle{debounce: 250 * time.Millisecond, grace: 2 * time.Second, phase: Active}
 	l.fenceClock(at(100))
 	if l.phase != Settling || !l.places() {
 		t.Errorf("clock fence: %+v", l)
 	}
-	l.extend(at(5000)) // others join in that time
+	l.extend(at(5000)) // other nodes join in that time
 	if !l.settle(at(5000), false) || l.clockFenced {
 		t.Errorf("the clock is right again: %+v", l)
 	}
@@ -89,8 +89,7 @@ func TestFences(t *testing.T) {
 	}
 }
 
-// Below its number of members a node is isolated, at the number it is not. It is isolated
-// while another process of its id may run.
+// A node is isolated while it sees fewer members than it needs, and while another process may run under its id.
 func TestIsolation(t *testing.T) {
 	later := &lease.Record{Profile: lease.Profile{Addr: "10.0.0.9:7946"}}
 	type look struct {
@@ -122,8 +121,8 @@ func TestIsolation(t *testing.T) {
 	}
 }
 
-// An isolated node waits for the debounce once it sees enough members, and not if others are
-// active. It is in its phase until then, and not in that of a node that is new.
+// Once an isolated node sees enough members, it waits for two debounces, unless other nodes are active. Until then its
+// phase is Isolated, while the phase of a new node would be Settling.
 func TestIsolatedNodeSettles(t *testing.T) {
 	for _, othersActive := range []bool{false, true} {
 		l := lifecycle{debounce: 250 * time.Millisecond, grace: 2 * time.Second, phase: Active}

@@ -36,7 +36,7 @@ func tableOf(t *testing.T, ids ...string) *placement.Table {
 	return table
 }
 
-// One line a minute at most; a line that has to wait is written if it is still true.
+// At most one line is logged per minute. A line that has to wait is logged later if it is still true.
 func TestBalanceReview(t *testing.T) {
 	even, uneven := tableOf(t, "a"), tableOf(t, "a", "b")
 	if uneven.Balance().Advice() == "" {

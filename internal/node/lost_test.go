@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// The latest 64 losses are remembered, for a day, until they are members again.
+// The latest 64 lost addresses are remembered for a day, or until they belong to members again.
 func TestLost(t *testing.T) {
 	now := at(0)
 	var l lost

@@ -48,7 +48,7 @@ type core struct {
 	when    schedule
 	load    int64
 	changed bool // the live set changed since the last publication was planned
-	heard   bool // a message was applied or a heartbeat begun since the last Show
+	heard   bool // a message was applied or a heartbeat was started since the last Show
 	ended   bool
 
 	refusedLog limiter
@@ -188,11 +188,11 @@ func (n *Node) gossip(now time.Time) {
 	n.clock.warnSkew(now)
 	n.waiting.forgetStreams(now)
 	if n.heard {
-		n.out.Show = true // because of ages and loads
+		n.out.Show = true // ages and loads have changed
 	}
 	peers := deck{size: n.set.PeerCount(), card: n.set.Peer}
 	if !n.rejoin.began.IsZero() {
-		all := n.set.ExpiredAddrs(n.set.Peers(nil)) // they are probably still there
+		all := n.set.ExpiredAddrs(n.set.Peers(nil)) // expired members are probably still running
 		peers = deck{size: len(all), card: func(i int) string { return all[i] }}
 	}
 	recipients := min(n.cfg.GossipNodes, peers.size)

@@ -10,8 +10,8 @@ import (
 
 const lapsed = "fenced: own lease expired; rejoining"
 
-// A node that was paused for longer than its lease lasts owns nothing before it looks
-// at a message, and discards what waited for it. It joins again.
+// A node that was paused for longer than its lease already owns nothing when it reads the next message. It discards the
+// messages that arrived during the pause, and joins again.
 func TestPausedNodeIsFenced(t *testing.T) {
 	w := newNetwork(t, nil, "a", "b", "c")
 	w.agreed(t)
@@ -43,8 +43,7 @@ func TestPausedNodeIsFenced(t *testing.T) {
 	}
 }
 
-// A node that can send nothing is fenced, too: its own lease counts from the last
-// heartbeat that was sent.
+// A node that cannot send is fenced, too, because its own lease counts from the last heartbeat that was sent.
 func TestMuteNodeIsFenced(t *testing.T) {
 	w := newNetwork(t, nil, "a", "b")
 	w.mute["b"] = true
@@ -66,14 +65,14 @@ func TestMuteNodeIsFenced(t *testing.T) {
 	w.agreed(t)
 }
 
-// While nobody answers its attempt to join, a fenced node comes back by gossip alone,
-// and knows all members by then. From there on it sends nothing to expired members.
+// If nobody answers its exchanges, a fenced node rejoins via gossip alone, and knows all members by then. After that,
+// it sends nothing to expired members.
 func TestRejoinByGossip(t *testing.T) {
 	ids := []string{"a", "b", "c", "d", "e", "f", "g", "h"}
 	w := newNetwork(t, nil, ids...)
 	w.silent = true
 	w.stuck["b"] = true
-	w.run(10*time.Second + 100*time.Millisecond) // then one heartbeat is relayed for the last time before b listens
+	w.run(10*time.Second + 100*time.Millisecond) // so b listens just after the last relay of some heartbeat
 	w.stuck["b"] = false
 	b := w.nodes["b"]
 	w.run(10 * time.Millisecond)
@@ -96,7 +95,7 @@ func TestRejoinByGossip(t *testing.T) {
 	w.run(3 * time.Second)
 }
 
-// A member that is still joining has no table yet: nobody waits for it to agree.
+// A member that is still joining has no table yet, so it does not count as diverging.
 func TestSettlingMemberDoesNotDiverge(t *testing.T) {
 	w := newNetwork(t, nil, "a", "b")
 	w.change = func(c *node.Config) { c.Seeds = []string{"silent"} }
@@ -108,7 +107,7 @@ func TestSettlingMemberDoesNotDiverge(t *testing.T) {
 	}
 }
 
-// A command is published once.
+// A drain publishes exactly one state.
 func TestDrainPublishesOnce(t *testing.T) {
 	w := newNetwork(t, nil, "a", "b")
 	a := w.nodes["a"]
@@ -120,7 +119,7 @@ func TestDrainPublishesOnce(t *testing.T) {
 	}
 }
 
-// A packet that was composed before a fence renews nothing after it.
+// A packet that was composed before a fence does not renew the lease after the fence.
 func TestLateSent(t *testing.T) {
 	w := newNetwork(t, nil, "a", "b")
 	var late []node.Packet
@@ -153,8 +152,8 @@ func lasts(l *node.OwnLease) (d time.Duration) {
 	return d
 }
 
-// A heartbeat that is sent after the own lease expired, because the turn took too long,
-// does not renew it: other nodes have taken over, and only a fence makes that known.
+// If a turn takes so long that the own lease expires before the heartbeat is sent, the heartbeat does not renew the
+// lease. Other nodes have taken over, and the node only notices this when it is fenced.
 func TestSentAfterExpiry(t *testing.T) {
 	w := newNetwork(t, nil, "a", "b")
 	b := w.nodes["b"]
@@ -162,7 +161,7 @@ func TestSentAfterExpiry(t *testing.T) {
 	for b.View().Lease.Holds(w.now.Add(20 * time.Millisecond).Sub(epoch)) {
 		w.run(10 * time.Millisecond)
 	}
-	r := b.Ready(w.now) // has a heartbeat, and takes a second
+	r := b.Ready(w.now) // this turn has a heartbeat, and takes a second
 	w.run(time.Second)
 	if w.owned("a") != 8 {
 		t.Fatal("the other node has not taken over")
@@ -181,7 +180,7 @@ func TestSentAfterExpiry(t *testing.T) {
 	}
 }
 
-// A later process under the same id ends the earlier one.
+// A later process with the same id ends the earlier process.
 func TestDuplicateEndsNode(t *testing.T) {
 	w := newNetwork(t, nil, "a", "b")
 	b := w.nodes["b"]
@@ -200,12 +199,12 @@ func TestDuplicateEndsNode(t *testing.T) {
 	w.agreed(t)
 }
 
-// A node with a clock ahead of the cluster owns nothing, still computes tables, and logs
-// why once a minute.
+// A node whose clock is ahead of the cluster's clock owns nothing but still computes tables. It logs the reason once a
+// minute.
 func TestClockFence(t *testing.T) {
 	w := newNetwork(t, func(c *node.Config) { c.MaxSkew = 2 * time.Second }, "a", "b", "c")
 	c := w.nodes["c"]
-	w.clock["c"] = 2300 * time.Millisecond // less than the TTL: the jump itself is no pause that fences
+	w.clock["c"] = 2300 * time.Millisecond // less than the TTL, so the node does not take the jump for a pause
 	w.run(90 * time.Second)
 	v := c.View()
 	if v.Phase != node.Settling || len(v.State.Owned()) != 0 || c.View().Stats.Fences != 1 ||
@@ -228,7 +227,7 @@ func TestClockFence(t *testing.T) {
 	w.agreed(t)
 }
 
-// Refusals are counted, and logged once a second.
+// Every refusal is counted, but at most one per second is logged.
 func TestRefused(t *testing.T) {
 	w := newNetwork(t, nil, "a")
 	for range 30 {
@@ -240,7 +239,7 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-// A change is passed on at once, not with the next round of gossip.
+// A change is passed on immediately, not with the next round of gossip.
 func TestUrgentNews(t *testing.T) {
 	w := newNetwork(t, nil, "a", "b", "c")
 	a, b := w.nodes["a"], w.nodes["b"]

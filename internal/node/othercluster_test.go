@@ -8,12 +8,12 @@ import (
 	"github.com/roost-cluster/roost/internal/node"
 )
 
-// A cluster with another time, which answers questions at the address of a lost member, does not fence a node
-// that is awake: members answer the node, too.
+// Another cluster, with another cluster time, answers a node's questions at the address of a lost member. This must not
+// fence the node, because the members of its own cluster answer as well.
 func TestAnswersOfAnotherCluster(t *testing.T) {
 	w, others := newNetwork(t, nil, "a", "b"), newNetwork(t, nil, "s")
 	w.run(time.Minute)
-	others.run(2 * time.Minute) // a minute ahead, by its time
+	others.run(2 * time.Minute) // their cluster time is a minute ahead
 	answers := 0
 	w.sent = func(id string, p node.Packet) {
 		if id != "a" {
@@ -35,8 +35,8 @@ func TestAnswersOfAnotherCluster(t *testing.T) {
 	}
 }
 
-// What may not be a member at the address of a lost member is left alone for a minute or so, also by a node
-// that joins again.
+// If an outsider answers at the address of a lost member, a node does not try this address again for about a minute,
+// even if the node itself rejoins in between.
 func TestOutsidersAreLeftAlone(t *testing.T) {
 	for reason, pause := range map[node.Reason]time.Duration{
 		node.OtherCluster: 48 * time.Second,

@@ -12,9 +12,8 @@ import (
 	"github.com/roost-cluster/roost/lease"
 )
 
-// OwnLease is the time until which this node's lease is valid for the nodes that received its latest
-// heartbeat. Any goroutine may read it. A fence replaces the OwnLease with a new one, so the lease in an
-// older [View] never becomes valid again.
+// OwnLease is the time until which this node's lease is valid for the nodes that received its latest heartbeat. Any
+// goroutine may read it. A fence replaces the OwnLease, so the lease in an older [View] never becomes valid again.
 type OwnLease struct {
 	until atomic.Int64 // ns after the start of the node; 0 = expired
 }
@@ -86,11 +85,11 @@ type clock struct {
 	skew skew
 }
 
-// clockAhead reports whether this node's clock is so far ahead that others reject its heartbeats.
+// clockAhead reports whether this node's clock is so far ahead that other nodes reject its heartbeats.
 func (c *clock) clockAhead() bool {
 	limit := c.cfg.MaxSkew
 	if c.life.clockFenced {
-		limit -= limit / 10 // so that a clock near the limit does not flap
+		limit -= limit / 10 // so that a clock near the limit does not fence the node repeatedly
 	}
 	return c.set.ClockAhead() > limit
 }
@@ -104,7 +103,7 @@ func (c *clock) checkClock(now time.Time) {
 	}
 }
 
-// holdClock holds the node while its clock is too far ahead, and reports whether it is.
+// holdClock holds the node while its clock is too far ahead, and reports whether the clock is too far ahead.
 func (c *clock) holdClock(now time.Time) (ahead bool) {
 	reason := ""
 	if ahead = c.clockAhead(); ahead {
@@ -125,7 +124,7 @@ func (c *clock) aheadOf() string {
 	return strings.Join(names, ", ")
 }
 
-// skew counts heartbeats of others that were rejected because of their timestamps.
+// skew counts heartbeats of other nodes that were rejected because of their timestamps.
 type skew struct {
 	logged uint64 // count in the last log line
 	limit  limiter
@@ -149,16 +148,16 @@ type asleep struct {
 	*Node
 	rng        *rand.Rand // separate, so that questions don't change other random choices
 	ask        time.Time  // when the next question is sent
-	until      time.Time  // until when many members are asked; zero = there is no reason to
+	until      time.Time  // many members are asked until then; zero = there is no reason to ask
 	misses     int        // consecutive questions without an answer
 	unanswered int        // consecutive rounds of questions that no member has answered
 }
 
 const (
-	asksInTTL  = 12 // how often a member is asked
-	mostMisses = 8  // misses after which questions are not repeated sooner
+	asksInTTL  = 12 // how many times per TTL a member is asked
+	mostMisses = 8  // after this many misses, questions are not repeated sooner
 
-	fewUnanswered = 2 // rounds that may be lost packets; beyond that, an answer of another cluster counts
+	fewUnanswered = 2 // lost packets may explain this many unanswered rounds; after more, an answer of another cluster counts
 )
 
 // wallStepped reports whether the wall clock has advanced more than the monotonic clock since the last turn.
@@ -174,7 +173,7 @@ func (a *asleep) wonder(now time.Time) {
 	}
 	a.ask, a.until = now, now.Add(a.cfg.LeaseTTL/asksInTTL)
 	if a.set.PeerCount() == 0 {
-		a.join.next = now // the others may have new addresses
+		a.join.next = now // the other nodes may have new addresses
 	}
 }
 

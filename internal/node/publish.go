@@ -42,7 +42,7 @@ func (t *tables) plan(now time.Time) {
 	}
 	t.when.publishBy(now)
 	if !ranOut && !t.reach.mayBeCutOff(now) {
-		t.when.losses = time.Time{} // a leave does not wait, unless this node itself may be the one that is lost
+		t.when.losses = time.Time{} // a leave does not wait, unless this node itself may be lost
 	}
 }
 
@@ -75,7 +75,7 @@ func (t *tables) memberLeft() bool {
 // belong to a running node. After a single crash there is no wait.
 func (t *tables) moreLosses(now time.Time) bool {
 	if !t.when.losses.IsZero() && t.reach.mayBeCutOff(now) {
-		return true // this node itself may be the one that is lost
+		return true // this node itself may be lost
 	}
 	interval := t.cfg.HeartbeatInterval*11/10 + t.cfg.LeaseTTL/16
 	if t.when.losses.IsZero() || t.life.entering || now.Sub(t.when.losses) >= interval {
@@ -138,7 +138,7 @@ func (t *tables) announceTable(now time.Time) {
 	}
 }
 
-// fence publishes that this node owns nothing, whatever the table specifies, and the reason.
+// fence publishes that this node owns nothing, regardless of the table, and records the reason.
 func (t *tables) fence(now time.Time, why string) {
 	t.stats.Fences++
 	t.fenced = why

@@ -8,25 +8,25 @@ import (
 	"github.com/roost-cluster/roost/lease"
 )
 
-// reach checks whether packets of this node reach other nodes, and whether theirs reach this node. Normally
-// the messages of other nodes show that they receive packets of this node, because these messages contain
-// what their senders know about this node. If they don't show it, this node asks other nodes, with packets
-// and over streams. If other nodes answer only over streams, this node releases its partitions, because other
-// nodes have taken them over or are about to.
+// reach checks whether packets of this node reach other nodes, and whether packets of other nodes reach this node.
+// Normally the messages of other nodes show that they receive packets of this node, because these messages contain what
+// their senders know about this node. If they don't show it, this node asks other nodes, with packets and over streams.
+// If other nodes answer only over streams, this node releases its partitions, because other nodes have taken them over
+// or are about to.
 type reach struct {
 	*Node
-	answered time.Time // time of the latest heartbeat before another node answered a challenge; leases are measured from there
+	answered time.Time // time of the latest heartbeat before another node answered a challenge; leases count from this heartbeat
 	since    time.Time // when the doubt began; zero = there is none
 	ask      time.Time // when the next challenges are sent
-	dial     time.Time // when exchanges are begun next
-	present  time.Time // when active members were found since then; zero = none were
+	dial     time.Time // when the next exchanges start
+	present  time.Time // when active members were found since the doubt began; zero = none were
 	streamed time.Time // when the latest stream showed active members to this joining node; the message may be a replay
-	first    time.Time // when such a stream first came in an exchange that this node had begun, with no packet showing them since
+	first    time.Time // when an exchange of this node first brought such a stream; starts over when seen is zero
 	seen     time.Time // when the latest such stream came; zero = none
 	oneWay   bool      // packets have had enough time to show what streams have shown
 	arrives  bool      // packets have arrived at the advertised address of this joining node
-	loops    bool      // own messages have come back
-	silent   string    // the advertised address in the latest state that knows active members, and waits for an answer
+	loops    bool      // this node's own messages have come back to it
+	silent   string    // advertised address of the sender of the latest state that names active members and waits for an answer
 	limit    limiter
 }
 
@@ -108,9 +108,9 @@ func (r *reach) cutOff(now time.Time) {
 	r.rejoin.expel(now, "other members run, but do not hear this node over UDP")
 }
 
-// notePresent records from a message, which may be a replay, that active members are running. If there is
-// only one active member, it may be cut off just like this node. In this case, the node with the lower id
-// ignores the other one and continues. This exception does not apply to a newcomer.
+// notePresent records from a message, which may be a replay, that active members are running. If there is only one
+// active member, it may be cut off just like this node. In this case, the node with the lower id ignores the other node
+// and continues. This exception does not apply to a newcomer.
 func (r *reach) notePresent(now time.Time, m *lease.Message, active []lease.NodeID) {
 	newcomer := r.life.phase == Joining && !r.join.entered
 	if len(active) == 0 || (len(active) == 1 && active[0] > r.self && !newcomer) {
@@ -179,10 +179,10 @@ func (r *reach) heardByPacket() {
 	}
 }
 
-// outside reports whether a joining node has seen active members over streams, but none of them in packets.
-// Other joining nodes cannot make such a node a member, because packets of the members may not reach them
-// either. The node is no longer outside if a full state names active members, even if their heartbeats are
-// rejected because of a clock: see join.noteState.
+// outside reports whether a joining node has seen active members over streams, but none of them in packets. Other
+// joining nodes cannot make such a node a member, because packets of the members may not reach these nodes either. The
+// node is no longer outside if a full state names active members, even if their heartbeats are rejected because of a
+// clock: see join.noteState.
 func (r *reach) outside() bool { return !r.seen.IsZero() && !r.set.OthersActive() }
 
 // answerWithin returns how long this node waits for packets to show what a stream has shown.
@@ -235,14 +235,13 @@ func (r *reach) waitForMembers(now time.Time) {
 	}
 }
 
-// address watches the advertised address of this node, because other nodes reach it only there. While other
-// nodes may not reach this address, the shell checks whether the host still has it, and whether the host has
-// a better one.
+// address watches the advertised address of this node, because other nodes reach it only there. While other nodes may
+// not reach this address, the shell checks whether the host still has it, and whether the host has a better address.
 type address struct {
 	*Node
 	next   time.Time // when the shell checks again; zero = no check is needed
 	looks  bool      // a check is in progress
-	reason error     // why others do not reach this node, as of the latest check; nil = unknown
+	reason error     // why other nodes do not reach this node, as of the latest check; nil = unknown
 	limit  limiter
 }
 

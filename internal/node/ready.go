@@ -36,7 +36,7 @@ type Config struct {
 	MinMembers         int           // fewest live members with which the node owns anything
 	SplitForget        time.Duration // how long a silent member counts as a voter; 0 = all sides of a split continue
 	StartDraining      bool
-	DisableFlapDamping bool          // a node that comes and goes keeps its partitions
+	DisableFlapDamping bool          // a flapping node keeps its partitions
 	Checked            bool          // the shell checks the node's application: see Checked
 	Handoff            time.Duration // maximum wait for other nodes before a partition runs; 0 = no handoff
 
@@ -97,7 +97,7 @@ type Packet struct {
 	Bytes []byte
 
 	lease     *OwnLease // lease that this packet extends; nil = none
-	heartbeat time.Time // when the heartbeat in it began
+	heartbeat time.Time // when the heartbeat in the packet began
 }
 
 // Exchange is a full exchange with an address. Report with [Node.Exchanged] when the exchange has finished.
@@ -160,10 +160,9 @@ type View struct {
 	Lease    *OwnLease
 	Stats    Stats
 
-	// Runners maps each partition that runs on a different member than Table specifies to that member.
-	// Lookups return that member. RunsLeft counts the partitions that are running or stopping here although
-	// Table assigns them to other members. Overdue lists those of them whose runs were stopped but have not
-	// returned in time.
+	// Runners maps each partition that runs on a different member than Table specifies to that member. Lookups return
+	// that member. RunsLeft counts the partitions that are running or stopping here although Table assigns them to
+	// other members. Overdue lists the partitions among these whose runs were stopped but have not returned in time.
 	Runners  map[placement.Partition]lease.NodeID
 	RunsLeft int
 	Overdue  []placement.Partition

@@ -143,8 +143,8 @@ const (
 	// challenge.
 	confirmTime = 2 * time.Second
 
-	// remindAfter is the time after which a sender is challenged again, because challenges and answers are
-	// packets that may get lost. The time doubles after each challenge, up to five challenges.
+	// remindAfter is the time after which a sender is challenged again, because challenges and answers are packets that
+	// may get lost. The time doubles after each repetition, so there are up to five repetitions.
 	remindAfter = 100 * time.Millisecond
 
 	// maxReminded is the maximum number of senders per host that are challenged again. The limit is needed
@@ -181,8 +181,8 @@ func (w *pendingSenders) confirm(now time.Time, from lease.Handle, addr string, 
 	w.keep(s, l)
 }
 
-// makeRoom drops senders of packets if there is no room for a full state, starting with the one that has
-// waited longest. Packets must give way because unauthenticated peers can send any number of them.
+// makeRoom drops senders of packets if there is no room for a full state, starting with the sender that has waited
+// longest. Packets must give way because unauthenticated peers can send any number of them.
 func (w *pendingSenders) makeRoom(bytes int) {
 	for len(w.senders) >= maxWaitingSenders || w.bytes+bytes > lease.MaxMessageBytes {
 		i := slices.IndexFunc(w.senders, func(s *pendingSender) bool {

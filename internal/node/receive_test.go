@@ -10,14 +10,15 @@ import (
 	"github.com/roost-cluster/roost/lease"
 )
 
-// outsider returns a node, and a message of it, that the network does not know.
+// outsider starts a node that the network does not know, and returns the node and its full state.
 func (w *network) outsider(id string) (*node.Node, []byte) {
 	n := w.start(id, 1)
 	n.Leases().Establish()
 	return n, n.Sync(w.now)
 }
 
-// challenges returns how many challenges a node sends to an address within a time, without questions to members.
+// challenges returns how many challenges a node sends to an address while time passes. Questions to members do not
+// count.
 func (w *network) challenges(id, to string, within time.Duration) (count int) {
 	w.sent = func(from string, p node.Packet) {
 		question := w.nodes[id].Leases().Question(w.now, 7).Challenge
@@ -30,8 +31,8 @@ func (w *network) challenges(id, to string, within time.Duration) (count int) {
 	return count
 }
 
-// An unauthenticated peer is challenged a few times. Its messages count when it answers, and are
-// forgotten after a while.
+// An unauthenticated peer is challenged a few times. Its messages count as soon as it answers. If it does not answer,
+// they are dropped after a while.
 func TestConfirm(t *testing.T) {
 	for _, answers := range []bool{true, false} {
 		w := newNetwork(t, nil, "a")
@@ -47,15 +48,15 @@ func TestConfirm(t *testing.T) {
 		if live := a.Leases().AddrOf(n.Handle()) != ""; live != answers {
 			t.Errorf("it answers: %v, it is live: %v", answers, live)
 		}
-		want := map[bool]int{true: 1, false: 6}[answers] // the first waits to be sent
+		want := map[bool]int{true: 1, false: 6}[answers] // the first challenge waits to be sent
 		if got := w.challenges("a", "n", node.ConfirmTime+100*time.Millisecond); got != want || waits(a) {
 			t.Errorf("it answers: %v, %d challenges, want %d; messages wait: %v", answers, got, want, waits(a))
 		}
 	}
 }
 
-// The answer to a stream is the reason for the packets of its sender to count, in their order.
-// The full state waits for the answer to a packet.
+// When a sender answers the challenge of a stream, its packets count. Its full state has to wait until the sender
+// answers the challenge of a packet.
 func TestConfirmOverStream(t *testing.T) {
 	w := newNetwork(t, nil, "a")
 	a := w.nodes["a"]
@@ -72,7 +73,7 @@ func TestConfirmOverStream(t *testing.T) {
 	}
 }
 
-// However many messages of unauthenticated peers arrive, few wait.
+// No matter how many messages of unauthenticated peers arrive, only a limited number of them wait.
 func TestWaitingIsBounded(t *testing.T) {
 	w := newNetwork(t, nil, "a")
 	a := w.nodes["a"]
@@ -95,7 +96,7 @@ func TestWaitingIsBounded(t *testing.T) {
 	}
 }
 
-// The bytes that wait are bounded, and a full state takes the place of packets.
+// The total size of waiting messages is limited, and a full state displaces waiting packets.
 func TestWaitingBytes(t *testing.T) {
 	w := newNetwork(t, nil, "a")
 	a := w.nodes["a"]
@@ -128,7 +129,7 @@ func TestWaitingBytes(t *testing.T) {
 	}
 }
 
-// manyLabels returns labels of at least so many bytes.
+// manyLabels returns labels of at least size bytes.
 func manyLabels(size int) map[string]string {
 	labels := make(map[string]string)
 	for i := 0; size > 0; i++ {
@@ -144,8 +145,8 @@ func waits(n *node.Node) bool {
 	return senders > 0 || size != 0
 }
 
-// A node that sends its state over streams again and again, and answers no packet, is named: a few at most,
-// until one answers, and for a while after the last state.
+// A node that repeatedly sends its state over streams but answers no packet is listed in StreamsAlone, until it answers
+// a packet or has sent no state for a while. The list is limited in length.
 func TestStreamsAlone(t *testing.T) {
 	w := newNetwork(t, nil, "a")
 	a := w.nodes["a"]
@@ -177,7 +178,8 @@ func TestStreamsAlone(t *testing.T) {
 	names("later", 0)
 }
 
-// A node that owns on the other side of a split is not one that tries to join, also if only streams get through.
+// A node that owns partitions on the other side of a split is not trying to join. So it is not listed, even if only its
+// streams get through.
 func TestStreamsOfAnotherSide(t *testing.T) {
 	w := newNetwork(t, nil, "a")
 	a := w.nodes["a"]
@@ -198,7 +200,8 @@ func TestStreamsOfAnotherSide(t *testing.T) {
 	}
 }
 
-// Unauthenticated peers that name addresses of one host draw little more to it than they send.
+// If unauthenticated peers name many addresses of the same host, the node sends this host hardly more challenges than
+// it has received messages from these peers.
 func TestChallengesToOneHost(t *testing.T) {
 	w := newNetwork(t, nil, "a")
 	out := make(map[string]int)

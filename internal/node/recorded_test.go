@@ -8,8 +8,9 @@ import (
 	"github.com/roost-cluster/roost/internal/node"
 )
 
-// The survivor of a crash of all others keeps what it owns, whatever an attacker has recorded of them: a full
-// state of long ago, over streams, or the last packets before the crash, while their leases hold.
+// After a crash of all other nodes, the survivor keeps what it owns, even if an attacker replays their messages. The
+// attacker sends an old full state over streams, and the last packets before the crash while their leases are still
+// valid.
 func TestRecordedTrafficFencesNoSurvivor(t *testing.T) {
 	w := newNetwork(t, nil, "a", "b", "c")
 	a, state := w.nodes["a"], w.nodes["b"].Sync(w.now)
@@ -32,7 +33,7 @@ func TestRecordedTrafficFencesNoSurvivor(t *testing.T) {
 	}
 }
 
-// A cluster starts in spite of an attacker that sends each node a recorded state of other nodes, again and again.
+// A cluster starts although an attacker keeps sending every node a recorded state of other nodes.
 func TestStartInRecordedTraffic(t *testing.T) {
 	past := newNetwork(t, nil, "x", "y", "z")
 	state := past.nodes["y"].Sync(past.now)

@@ -11,7 +11,7 @@ import (
 	"github.com/roost-cluster/roost/lease"
 )
 
-// dials returns how often the nodes of a network try an address while time passes.
+// dials returns how often the nodes of the network try an address while time passes.
 func (w *network) dials(addr string, span time.Duration) (count int) {
 	for end := w.now.Add(span); w.now.Before(end); {
 		w.run(10 * time.Millisecond)
@@ -22,8 +22,7 @@ func (w *network) dials(addr string, span time.Duration) (count int) {
 	return count
 }
 
-// A lost member is tried for a day, by a few of the others in each attempt; a member that
-// has left is not tried at all.
+// In each round, a few nodes try the address of a lost member. They do not try the address of a member that has left.
 func TestTriesLostMembers(t *testing.T) {
 	w := newNetwork(t, nil, numbered(30)...)
 	w.run(5 * time.Second)
@@ -44,7 +43,7 @@ func TestTriesLostMembers(t *testing.T) {
 	}
 }
 
-// Two lists of seeds of different lengths are both tried to their ends.
+// If two lists of seeds have different lengths, every seed of both lists is tried.
 func TestSeedsInTurn(t *testing.T) {
 	short, long := numbered(70), numbered(300)
 	for i := range long {
@@ -63,7 +62,8 @@ func TestSeedsInTurn(t *testing.T) {
 	}
 }
 
-// A node with a record that is as long as it can be cannot say that it is flapping. So it is not.
+// If the record of a node has the maximum length, the node cannot announce that it is flapping, so it does not count as
+// flapping.
 func TestNoHoldWithoutWord(t *testing.T) {
 	for _, full := range []bool{false, true} {
 		w := newNetwork(t, func(cfg *node.Config) {
@@ -86,7 +86,8 @@ func TestNoHoldWithoutWord(t *testing.T) {
 	}
 }
 
-// The leave message of the process before this one may come after its record: then nothing counts.
+// The leave message of a node's previous process may arrive after the record of that process. In this case, the returns
+// in the record no longer count.
 func TestLateLeave(t *testing.T) {
 	w := newNetwork(t, nil, "a", "b")
 	a, b := w.nodes["a"], w.nodes["b"]
@@ -115,7 +116,7 @@ func TestLateLeave(t *testing.T) {
 	}
 }
 
-// A step of cluster time changes what a node states as the end of its hold, not the end.
+// After a step of the cluster time, a node announces a new end of its hold, but the hold lasts as long as before.
 func TestHoldAfterStep(t *testing.T) {
 	w := newNetwork(t, nil, "a", "b")
 	a, b := w.nodes["a"], w.nodes["b"]
@@ -132,7 +133,7 @@ func TestHoldAfterStep(t *testing.T) {
 	}
 }
 
-// comesAndGoes pauses a node for longer than its lease lasts, again and again: the third time is one too many.
+// comesAndGoes pauses a node three times for longer than its lease, so that the node is flapping.
 func (w *network) comesAndGoes(id string) {
 	for range 3 {
 		w.stuck[id] = true
@@ -142,7 +143,7 @@ func (w *network) comesAndGoes(id string) {
 	}
 }
 
-// flapping returns until when a node owns nothing because it comes and goes; zero = it does not.
+// flapping returns the end of a node's hold for flapping, or the zero time if it has no such hold.
 func flapping(n *node.Node) time.Time {
 	for _, h := range n.View().Holds {
 		if h.Cause == node.CauseFlapping {

@@ -10,11 +10,11 @@ type schedule struct {
 	renewEvery, every time.Duration // between heartbeats, and between rounds of gossip
 
 	heartbeat time.Time // renew this node's lease
-	review    time.Time // review the balance, level; news makes heartbeats earlier, but not this
+	review    time.Time // review the balance, and level; unlike heartbeats, it is not brought forward by news
 	gossip    time.Time // send news to a few members
 	urgent    int       // rounds of gossip that follow the next one soon
 	publish   time.Time // publish a change of the live set; zero = there is none
-	losses    time.Time // when the first lease whose end is not published yet ran out; zero = none did
+	losses    time.Time // when a lease first ran out since the last publication; zero = none did
 	lost      bool      // a lease ran out since the last plan
 	sweep     time.Time // when leases were last expired and forgotten
 	expire    time.Time // when to check leases again
@@ -88,12 +88,12 @@ func (n *Node) pick(all []string, k int) []string {
 	return all[:k]
 }
 
-// deck is a set of addresses from which a caller draws a few at random. It is not copied for this, because a
-// large cluster has thousands of addresses.
+// deck is a set of addresses from which a caller draws a few at random. The addresses are not copied, because a large
+// cluster has thousands of them.
 type deck struct {
 	size  int
-	card  func(i int) string // in the order before any draw
-	moved map[int]int        // by place: the card there, if it differs from before
+	card  func(i int) string // the card at place i before any draw
+	moved map[int]int        // the card at each place that a draw has changed
 }
 
 // draw swaps the i-th card with a random card at or after position i, and returns the card that is now at i.

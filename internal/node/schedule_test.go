@@ -43,7 +43,7 @@ func TestSchedule(t *testing.T) {
 	}
 }
 
-// The next time is the earliest deadline; those that are over or unplanned are skipped.
+// The next turn comes at the earliest deadline. Deadlines that have passed or are not set are skipped.
 func TestNext(t *testing.T) {
 	for name, tt := range map[string]struct {
 		deadlines []time.Time
@@ -57,7 +57,7 @@ func TestNext(t *testing.T) {
 		"none is to come": {[]time.Time{at(50), {}}, time.Time{}},
 		"none has a time": {nil, time.Time{}},
 	} {
-		duties := []duty{{}} // it has no time of its own
+		duties := []duty{{}} // a duty without a deadline
 		for _, d := range tt.deadlines {
 			duties = append(duties, duty{deadline: func() time.Time { return d }})
 		}
@@ -67,7 +67,7 @@ func TestNext(t *testing.T) {
 	}
 }
 
-// Each address is picked equally often, and the order of the addresses decides nothing.
+// Each address is picked about equally often, and the picks do not depend on the order of the addresses.
 func TestPick(t *testing.T) {
 	var all []string
 	for i := range 20 {
@@ -98,7 +98,7 @@ func TestPick(t *testing.T) {
 	}
 }
 
-// A deck draws the addresses that pick puts first, again and again.
+// In each round, a deck draws the same addresses as pick, in the same order.
 func TestDeck(t *testing.T) {
 	for size := 1; size < 20; size++ {
 		var all []string

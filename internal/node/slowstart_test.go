@@ -9,8 +9,8 @@ import (
 	"github.com/roost-cluster/roost/lease"
 )
 
-// A caller that comes back when each step is due sees ten weights, each a tenth more
-// than the one before, the last after SlowStart. A caller that comes late sees the same.
+// A caller that asks again whenever a step is due gets ten weights. Each weight is a tenth of the full weight above the
+// previous weight, and the last weight comes after SlowStart. A caller that asks late gets the same weights.
 func TestSlowStartWeight(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		full := rapid.Uint32Range(2, lease.MaxWeight).Draw(t, "full")

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// A pause of more than an eighth of the TTL holds expiry until the queues are empty;
-// a shorter one does not.
+// After a pause of more than an eighth of the TTL, no lease expires until the queues are empty. A shorter pause has no
+// effect.
 func TestPause(t *testing.T) {
 	for name, tt := range map[string]struct {
 		ttl   time.Duration
@@ -34,7 +34,7 @@ func TestPause(t *testing.T) {
 	}
 }
 
-// Messages are discarded for a while, and the end of that is reported once.
+// After a fence, messages are discarded for a while, and the end of this period is reported once.
 func TestDiscard(t *testing.T) {
 	s := stall{ttl: 6 * time.Second, lastTurn: epoch}
 	if s.discarding(epoch) || s.discarded(epoch) {
@@ -51,8 +51,8 @@ func TestDiscard(t *testing.T) {
 	}
 }
 
-// Gossip alone lets a node in after four debounces, or one after it has asked for
-// members that it misses.
+// A node becomes a member via gossip alone after four debounces, or one debounce after it has asked for missing
+// members.
 func TestEnterAt(t *testing.T) {
 	r := rejoin{debounce: 250 * time.Millisecond, began: epoch}
 	if got := r.enterAt(); got != at(1000) {

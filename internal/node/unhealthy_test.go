@@ -11,8 +11,8 @@ import (
 
 var errUnhealthy = errors.New("sick")
 
-// A node with an unhealthy application owns nothing and stays a member: the others see it drain.
-// One failed check moves nothing. A drain by command and a failing health check do not end each other.
+// A node with an unhealthy application owns nothing but remains a member, and the other nodes see it drain. A single
+// failed check moves no partition. A drain by command and a failing health check do not end each other.
 func TestUnhealthy(t *testing.T) {
 	w := newNetwork(t, nil, "a", "b", "c")
 	b := w.nodes["b"]
@@ -67,13 +67,13 @@ func TestUnhealthy(t *testing.T) {
 	check("no report is expected", lease.Active)
 }
 
-// A node with a checked application owns nothing before the first check succeeds.
+// If the application of a node is checked, the node owns nothing before the first check succeeds.
 func TestCheckedFromTheStart(t *testing.T) {
 	w := newNetwork(t, func(c *node.Config) { c.Checked = c.Self.ID == "b" }, "a", "b", "c")
 	if w.owned("b") != 0 || w.owned("a") == 0 {
 		t.Errorf("b owns %d, a %d", w.owned("b"), w.owned("a"))
 	}
-	for failures, want := range []int{0, 0, 1, 1} { // the second one is logged
+	for failures, want := range []int{0, 0, 1, 1} { // the second failure is logged
 		if failures > 0 {
 			w.nodes["b"].Checked(w.now, errUnhealthy)
 			w.run(time.Second)

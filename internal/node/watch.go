@@ -19,11 +19,11 @@ type watch struct {
 	*Node
 	nodes     []Watch // as passed to the shell
 	changes   uint64  // changes of the live set when the nodes were chosen
-	phase     Phase   // likewise
+	phase     Phase   // the phase when the nodes were chosen
 	suspects  []suspect
 	next      time.Time // when to check the suspects again; zero = there is none
 	crashes   uint64    // crashes that were noted
-	confirmed time.Time // when the first failure that is not published yet was confirmed; zero = none
+	confirmed time.Time // when a failure was first confirmed since the last publication; zero = none was
 	limit     limiter
 }
 
@@ -158,7 +158,7 @@ func (w *watch) reportFailure(now time.Time, s suspect) {
 // refute makes this node send a heartbeat soon, because other nodes report that it has ended.
 func (w *watch) refute(now, at time.Time) {
 	if !at.Before(w.when.heartbeat) {
-		return // it will do so anyway
+		return // it sends a heartbeat by then anyway
 	}
 	w.when.heartbeat = at
 	if w.limit.allow(now, time.Minute) {

@@ -10,8 +10,8 @@ import (
 	"github.com/roost-cluster/roost/lease"
 )
 
-// Each node watches the four that follow it in the order of handles, so each is watched by
-// the four before it.
+// Each node watches the four nodes that follow it in the order of handles, so it is watched by the four nodes before
+// it.
 func TestWatch(t *testing.T) {
 	for _, c := range []struct{ nodes, watched int }{{1, 0}, {2, 1}, {3, 2}, {5, 4}, {6, 4}, {12, 4}} {
 		t.Run(fmt.Sprint(c.nodes), func(t *testing.T) {
@@ -46,7 +46,7 @@ func TestWatch(t *testing.T) {
 	}
 }
 
-// The shell learns of changes alone, and a node that has ended watches nothing.
+// The shell is told only about changes, and a node that has left watches nothing.
 func TestWatchChanges(t *testing.T) {
 	w := newNetwork(t, nil, "a", "b", "c")
 	clear(w.last)
@@ -64,8 +64,8 @@ func TestWatchChanges(t *testing.T) {
 	}
 }
 
-// A suspect is reported only if it does not answer, and ends only by the word of two watchers;
-// of one, if there are fewer than three members.
+// A suspect is reported only if it does not answer. Its lease ends when two watchers have reported it. A single report
+// is enough if there are fewer than three members.
 func TestSuspects(t *testing.T) {
 	for _, c := range []struct {
 		name     string
@@ -108,7 +108,7 @@ func TestSuspects(t *testing.T) {
 	}
 }
 
-// A node that was reported although it runs is back as soon as it is heard again.
+// A running node whose failure was reported is a member again as soon as other nodes hear from it.
 func TestRefutation(t *testing.T) {
 	w := newNetwork(t, nil, "a", "b", "c", "d")
 	a := w.nodes["a"]
@@ -128,7 +128,7 @@ func TestRefutation(t *testing.T) {
 	w.agreed(t)
 }
 
-// A watcher that was paused itself reads the answers that wait for it before it reports.
+// A watcher that was paused itself reads the waiting answers before it reports a suspect.
 func TestPausedWatcher(t *testing.T) {
 	w := newNetwork(t, nil, "a", "b", "c")
 	b, found := w.nodes["b"], w.now
@@ -150,8 +150,8 @@ func TestPausedWatcher(t *testing.T) {
 	w.run(10 * time.Second)
 }
 
-// A paused watcher does not report before it had time to read the answers that wait for it, however often it asks
-// meanwhile.
+// A paused watcher does not report a suspect before it has had time to read the waiting answers, no matter how often it
+// asks the suspect meanwhile.
 func TestAnswersWaitForPausedWatcher(t *testing.T) {
 	w := newNetwork(t, nil, "a", "b", "c")
 	w.sent = func(from string, p node.Packet) {
@@ -170,7 +170,7 @@ func TestAnswersWaitForPausedWatcher(t *testing.T) {
 	w.run(10 * time.Second)
 }
 
-// A failure is reported at once, not with the next round of gossip.
+// A failure is reported immediately, not with the next round of gossip.
 func TestReportIsUrgent(t *testing.T) {
 	const interval = time.Second
 	for phase := time.Duration(0); phase < 2*interval; phase += interval / 10 {

@@ -15,8 +15,8 @@ const (
 	oneSide   = "once all have noticed, one side owns"
 )
 
-// oneRecord: a node that decides by its own record is right at once. Newcomers follow others,
-// which takes a message.
+// oneRecord reports whether at most one side owns partitions. It only considers nodes that decide by their own record
+// and have noticed who is gone. It ignores newcomers, because they follow other nodes, which takes a message.
 func (w *world) oneRecord() bool {
 	if !w.met() {
 		return true
@@ -31,7 +31,7 @@ func (w *world) oneRecord() bool {
 	return true
 }
 
-// oneSide lets the world come to rest.
+// oneSide reports whether at most one side owns partitions after the world has come to rest.
 func (w *world) oneSide() bool {
 	if !w.met() {
 		return true
@@ -55,8 +55,8 @@ func (w *world) oneSide() bool {
 	return !owns[0] || !owns[1]
 }
 
-// met reports whether two processes of different sides have heard of each other. If none
-// have, the sides are two clusters.
+// met reports whether two processes on different sides have heard of each other. If there are no such processes, the
+// sides are two clusters.
 func (w *world) met() bool {
 	for i := range w.size {
 		for j := range i {
@@ -68,20 +68,20 @@ func (w *world) met() bool {
 	return false
 }
 
-// knows reports whether i has heard of the process that takes part as j.
+// knows reports whether i has heard of the process that takes part at place j.
 func (w *world) knows(i, j int) bool {
 	return w.takesPart(j) && w.at[i].known[j].life == w.at[j].known[j].life
 }
 
 func (w *world) owns(i int) bool { return w.at[i].runs && w.at[i].known[i].owns }
 
-// loses reports whether i holds k for live, which it does not hear any more.
+// loses reports whether i considers k live although it no longer hears k.
 func (w *world) loses(i, k int) bool {
 	return i != k && w.takesPart(i) && w.at[i].live[k] && (!w.knows(i, k) || !w.sameSide(i, k))
 }
 
-// seeds reports whether j joins by i. A process that replaces another one on its side needs an elder besides
-// that one: a side of newcomers alone has no protection.
+// seeds reports whether j may join through i. If the id of j already belongs to another process, i must take part in
+// placement, because a side that consists only of newcomers has no protection.
 func (w *world) seeds(i, j int) bool {
 	return w.takesPart(i) && w.sameSide(i, j) && w.idOf(i) != w.idOf(j) && (!w.sameID || j < w.size-2 || w.at[i].placed)
 }
@@ -99,7 +99,7 @@ func (w *world) blind(i int) bool {
 	return true
 }
 
-// next visits what can happen.
+// next visits all states that can follow w.
 func next(w *world, visit func(string, *world)) {
 	do := func(what string, f func(*world)) {
 		after := w.clone()
@@ -142,7 +142,7 @@ func modelOf(w *world, states int) explore.Model[*world, string] {
 	}
 }
 
-// The rule in all states of small worlds.
+// The rule holds in all states of small worlds.
 func TestModel(t *testing.T) {
 	for _, small := range []budget{
 		{running: 3, size: 3, cuts: 1, stops: 1},
@@ -159,7 +159,7 @@ func TestModel(t *testing.T) {
 	}
 }
 
-// budget is how large a world is, and what may happen in it.
+// budget specifies how large a world is, and what may happen in it.
 type budget struct {
 	running, size, cuts, starts, stops, crashes int
 
@@ -172,8 +172,8 @@ func (b budget) world(f fault) *world {
 	return w
 }
 
-// walk goes at random through a world, and returns the way to a state that breaks an
-// invariant.
+// walk takes random steps through a world. If it reaches a state that breaks an invariant, it returns this invariant
+// and the steps.
 func walk(seed uint64, w *world, steps int) (broken string, trace []string) {
 	rng := rand.New(rand.NewPCG(seed, 0))
 	for range steps {
@@ -198,11 +198,13 @@ func walk(seed uint64, w *world, steps int) (broken string, trace []string) {
 	return "", nil
 }
 
-// Random ways through larger worlds, with joins in flight while the network is cut.
+// The rule holds on random walks through larger worlds, in which nodes join while the network is cut.
 func TestWalks(t *testing.T) {
 	for seed := range uint64(200) {
 		b := budget{running: 1 + int(seed%4), size: 4 + int(seed%2), cuts: 3, starts: 3, stops: 1, crashes: 1}
-		if seed/4%2 == 0 { // a second cut along other lines could join those that believed the first one to those that did not
+		// A second, different cut could connect nodes that believed the refused connections of the first cut with nodes
+		// that did not.
+		if seed/4%2 == 0 {
 			b.cuts, b.resets = 1, true
 		}
 		b.sameID = seed/8%2 == 0 && b.running < b.size
@@ -212,7 +214,7 @@ func TestWalks(t *testing.T) {
 	}
 }
 
-// The model rejects each broken variant, and finds no fault in the rule from the same start.
+// The model rejects each broken variant of the rule, and accepts the correct rule from the same start.
 func TestFaults(t *testing.T) {
 	joined := func(f fault) *world { // c is cut off, d and e have joined the others
 		w := budget{running: 3, size: 5}.world(f)
@@ -226,7 +228,9 @@ func TestFaults(t *testing.T) {
 		}
 		return w
 	}
-	returned := func(f fault) *world { // d starts anew, then c is heard again, which has heard of no new d, and nor has the old d
+	// A new process of d starts, and then the others hear c again. Neither c nor the old process of d has heard of the
+	// new process.
+	returned := func(f fault) *world {
 		w := budget{running: 4, size: 5, sameID: true}.world(f)
 		w.side = 0b01100
 		for _, i := range []int{0, 1} {

@@ -7,15 +7,15 @@ import (
 	"github.com/roost-cluster/roost/lease"
 )
 
-// A member that restarted, and is not placed yet, does not age towards a vote: newcomers give it no seat
-// before it is placed.
+// After a restart, the time until a member gets a vote only starts when the member is placed, because newcomers do not
+// give it a seat before.
 func TestVoteAfterPlacement(t *testing.T) {
 	r := Record{Forget: time.Hour, Spread: 6 * time.Second}
 	self := lease.Incarnation{Node: "a", Number: 1}
 	for _, look := range []struct {
 		second int64
 		number uint64 // the incarnation of b
-		placed bool   // likewise
+		placed bool   // whether b is placed
 		votes  int    // of two members that agree
 	}{
 		{0, 1, true, 0},
@@ -35,13 +35,13 @@ func TestVoteAfterPlacement(t *testing.T) {
 	}
 }
 
-// nobody has ended.
+// nobody implements Ends, and reports that no process has ended.
 type nobody struct{}
 
 func (nobody) Left(lease.Incarnation) bool    { return false }
 func (nobody) Refused(lease.Incarnation) bool { return false }
 
-// A member that came while a voter was missing has a seat as soon as this node says that it misses none.
+// A member that joined while a voter was missing has a seat as soon as this node reports that no voter is missing.
 func TestSeatOnceNoneIsMissing(t *testing.T) {
 	r := Record{Forget: time.Hour, Spread: 6 * time.Second}
 	at := func(second int64) time.Time { return time.Unix(second, 0) }
@@ -66,13 +66,13 @@ func TestSeatOnceNoneIsMissing(t *testing.T) {
 	}
 }
 
-// refused says that each process that is asked for was refused.
+// refused implements Ends, and reports that every process has refused connections.
 type refused struct{ nobody }
 
 func (refused) Refused(lease.Incarnation) bool { return true }
 
-// A node misses a voter for a Spread longer if the process that was silent returns. A later process of its id
-// has heard of all members when it joined.
+// If a silent process returns, a node misses a voter for another Spread. This is not the case if a later process with
+// the same id returns instead, because this process heard of all members when it joined.
 func TestMissesAfterReturn(t *testing.T) {
 	for _, c := range []struct {
 		what     string

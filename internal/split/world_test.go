@@ -8,22 +8,22 @@ import (
 	"github.com/roost-cluster/roost/lease"
 )
 
-// places is how many nodes a world can have.
+// places is the maximum number of nodes in a world.
 const places = 5
 
-// heartbeat is the latest that a node said of itself.
+// heartbeat contains the latest data that a node has sent about itself.
 type heartbeat struct {
-	life         uint64 // incarnation; 0 = none was heard of
+	life         uint64 // incarnation; 0 = no process is known
 	placed, owns bool
 	left         bool
 	table        table
-	at           int // by the clock of the world
+	at           int // on the world's clock
 }
 
-// table is the incarnations of the owners. The tables of nodes have the ids alone, see agreed.
+// table contains the incarnations of the owners. The tables of real nodes only contain the ids: see agreed.
 type table [places]uint8
 
-// ids are those of the owners.
+// ids returns which ids own partitions in t.
 func (w *world) ids(t table) (ids [places]bool) {
 	for i, life := range t {
 		ids[w.idOf(i)[0]-'a'] = ids[w.idOf(i)[0]-'a'] || life != 0
@@ -35,7 +35,7 @@ func (w *world) member(i int, b heartbeat) Member {
 	return Member{lease.Incarnation{Node: w.idOf(i), Number: b.life}, b.placed, b.owns, time.Unix(0, int64(b.at))}
 }
 
-// idOf is the id of the processes in a place.
+// idOf returns the id of the processes at a place.
 func (w *world) idOf(i int) lease.NodeID {
 	if w.sameID && i == w.size-1 {
 		i--
@@ -43,31 +43,31 @@ func (w *world) idOf(i int) lease.NodeID {
 	return lease.NodeID(rune('a' + i))
 }
 
-// process runs a record, as the core of a node does.
+// process runs a record, like the core of a node.
 type process struct {
 	Record
 	runs    bool
-	known   [places]heartbeat // its own, too
+	known   [places]heartbeat // including its own
 	live    [places]bool
-	back    [places]int // when the node was live again here, and heard anew what this process says
-	refused [places]int // no later heartbeat of the node was known when its address refused a connection
-	missed  int         // the latest time at which a node missed a voter, as far as this one heard
+	back    [places]int // when the node last became live again for this process
+	refused [places]int // the latest known heartbeat of the node when its address refused a connection
+	missed  int         // the latest time at which a node missed a voter, as far as this process knows
 	why     Why
 }
 
-// world is a few processes, and a network that is cut into two sides.
+// world contains a few processes, and a network that may be cut into two sides.
 type world struct {
 	*laws
 	at    [places]*process
 	side  uint8 // a bit for each place: on which side it is
 	clock int
 
-	cuts, starts, stops, crashes int // that are still to come
+	cuts, starts, stops, crashes int // how many of these may still happen
 
 	lives uint64
 }
 
-// laws hold in all states of a world.
+// laws contains what is the same in all states of a world.
 type laws struct {
 	size   int
 	resets bool // a cut refuses connections
@@ -75,7 +75,7 @@ type laws struct {
 	fault  fault
 }
 
-// fault is what a broken variant does.
+// fault specifies how a broken variant differs from the rule.
 type fault string
 
 const (
@@ -90,7 +90,7 @@ const (
 	impatient fault = "a refused connection is taken for an end while there is a majority, without later heartbeats"
 )
 
-// newWorld returns nodes that run and agree, and empty places.
+// newWorld returns a world with running nodes that agree, and with empty places.
 func newWorld(running int, l laws) *world {
 	w := &world{laws: &l}
 	for i := range w.at {
@@ -112,7 +112,7 @@ func newWorld(running int, l laws) *world {
 	return w
 }
 
-// exchange has all processes that can reach each other send all that they know.
+// exchange makes each process send everything that it knows to all processes that it can reach.
 func (w *world) exchange() {
 	for i := range w.size {
 		for j := range w.size {
@@ -145,14 +145,14 @@ func cloneOf(seats map[lease.NodeID]*seat) map[lease.NodeID]*seat {
 
 func (w *world) sameSide(i, j int) bool { return w.side>>i&1 == w.side>>j&1 }
 
-// reaches reports whether a message of i reaches j. A process still sends after its leave message.
+// reaches reports whether a message from i reaches j. A process still sends messages after its leave message.
 func (w *world) reaches(i, j int) bool {
 	return i != j && w.at[i].runs && w.at[j].runs && !w.at[j].known[j].left && w.sameSide(i, j)
 }
 
 func (w *world) tick() int { w.clock++; return w.clock }
 
-// begin starts a process that has not heard of any other yet.
+// begin starts a process that has not heard of any other process yet.
 func (w *world) begin(i int) {
 	w.lives++
 	p := &process{Record: Record{Forget: time.Hour}, runs: true}
@@ -161,13 +161,13 @@ func (w *world) begin(i int) {
 	w.at[i] = p
 }
 
-// start starts a process that joins by another one.
+// start starts a process that joins through another process.
 func (w *world) start(i, seed int) {
 	w.begin(i)
 	w.send(seed, i)
 }
 
-// send hands all that i knows to j.
+// send sends everything that i knows to j.
 func (w *world) send(i, j int) {
 	from, to := w.at[i], w.at[j]
 	if own := &from.known[i]; own.at <= max(from.missed, to.missed, to.seatedAt(), to.lostAt()) && !own.left {
@@ -191,7 +191,7 @@ func (w *world) send(i, j int) {
 	w.turn(j)
 }
 
-// hear renews the lease of k at j, unless a later process of its id is known there.
+// hear renews the lease of k in the view of j, unless j knows a later process with the same id.
 func (w *world) hear(j, k int, b heartbeat) {
 	to := w.at[j]
 	if !to.live[k] {
@@ -211,13 +211,13 @@ func (w *world) hear(j, k int, b heartbeat) {
 	}
 }
 
-// refuse ends the lease of k at i, whose connections are refused there.
+// refuse ends the lease of k in the view of i, because the address of k refused a connection.
 func (w *world) refuse(i, k int) {
 	w.at[i].refused[k] = w.at[i].known[k].at
 	w.lose(i, k)
 }
 
-// lose ends the lease of k at i.
+// lose ends the lease of k in the view of i.
 func (w *world) lose(i, k int) {
 	w.at[i].live[k] = false
 	w.turn(i)
@@ -228,7 +228,7 @@ func (w *world) leave(i int) {
 	b.left, b.owns, b.at = true, false, w.tick()
 }
 
-// turn has a process decide, and compute a table if it may own.
+// turn makes a process decide, and compute a table if it may own partitions.
 func (w *world) turn(i int) {
 	p := w.at[i]
 	for range 3 {
@@ -263,11 +263,11 @@ func (w *world) turn(i int) {
 	}
 }
 
-// agreed is the time since when all agree with i. Tables have the ids alone, so a heartbeat with the same ids
-// agrees even if it means another process. A Spread after a process was first seen, all that were live in the
-// meantime have heard of it: a heartbeat of such a node that means another process comes before the Spread is
-// over. A node that was silent in the meantime has heard nothing. Its heartbeats may come later, and mean
-// another process still, for a Spread after its return.
+// agreed returns the time since which all nodes agree with i, or the zero time if they do not agree. Tables only
+// contain ids, so a heartbeat with the same ids agrees even if its sender means an earlier process. A node that is live
+// for a Spread after a process was first seen has heard of that process by then. So it can only mean an earlier process
+// in heartbeats from before the end of that Spread. A node that was silent in the meantime has not heard of the
+// process. Until a Spread after its return, its heartbeats may still mean an earlier process.
 func (w *world) agreed(i int, owners table) time.Time {
 	p, own := w.at[i], w.at[i].known[i]
 	oldest := w.clock
@@ -293,8 +293,8 @@ func (w *world) agreed(i int, owners table) time.Time {
 	return w.time(oldest)
 }
 
-// misses reports whether i says that it misses a voter. The Spread after a return is over once those that are
-// live have heard of all members that i has.
+// misses reports whether i announces that it misses a voter. The Spread after a return is over as soon as all live
+// nodes have heard of all members that i knows.
 func (w *world) misses(i int) bool {
 	p := w.at[i]
 	for k := range w.size {
@@ -308,7 +308,7 @@ func (w *world) misses(i int) bool {
 	return p.short()
 }
 
-// seatedAt is when the latest seat was taken, by the clock of the world.
+// seatedAt returns when the latest seat was taken, on the world's clock.
 func (p *process) seatedAt() (at int) {
 	for _, s := range p.seats {
 		at = max(at, int(max(0, s.taken.UnixNano())))
@@ -319,7 +319,7 @@ func (p *process) seatedAt() (at int) {
 	return at
 }
 
-// lostAt is when the latest voter was refused that still has a seat.
+// lostAt returns when the latest voter was lost that refused connections and still has a seat.
 func (p *process) lostAt() (at int) {
 	for _, s := range p.seats {
 		if s.refused {
@@ -331,13 +331,13 @@ func (p *process) lostAt() (at int) {
 
 func (w *world) time(at int) time.Time { return time.Unix(0, int64(at)) }
 
-// ends is what a process knows of the ends of others.
+// ends contains what a process knows about the ends of other processes.
 type ends struct {
 	*world
 	*process
 }
 
-// place is where a process runs.
+// place returns where a process runs.
 func (e ends) place(l lease.Incarnation) int {
 	k := int(l.Node[0] - 'a')
 	if k+1 < e.size && e.idOf(k+1) == l.Node && e.known[k+1].life == l.Number {
@@ -357,7 +357,7 @@ func (e ends) Refused(l lease.Incarnation) bool {
 	return e.known[k].life == l.Number && e.known[k].at <= e.refused[k]
 }
 
-// key leaves out what has no influence on the future: of times only the order counts.
+// key leaves out what has no influence on the future. It contains the order of times, but not the times themselves.
 func (w *world) key() string {
 	var times []int
 	for _, p := range w.at[:w.size] {

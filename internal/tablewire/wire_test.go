@@ -11,7 +11,7 @@ import (
 	"github.com/roost-cluster/roost/placement"
 )
 
-// drawn returns a state of random nodes.
+// drawn returns a state with random nodes.
 func drawn(t *testing.T, rng *rand.Rand, version uint64) *State {
 	t.Helper()
 	s := &State{Cluster: "media", Version: version, Stale: rng.IntN(5) == 0}
@@ -51,7 +51,7 @@ func same(a, b *State) bool {
 		slices.EqualFunc(a.Members, b.Members, func(x, y *Member) bool { return x.Equal(y) })
 }
 
-// Updates, written as JSON and read again, lead from any state to any other.
+// An update that was encoded as JSON and decoded again leads from any state to any other state.
 func TestDiffAndApply(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	var ours, theirs *State
@@ -81,7 +81,7 @@ func TestDiffAndApply(t *testing.T) {
 	}
 }
 
-// A change costs as many bytes as there is news.
+// An update contains only what has changed, so a small change takes few bytes.
 func TestSmallUpdates(t *testing.T) {
 	s := drawn(t, rand.New(rand.NewPCG(3, 4)), 1)
 	whole, _ := json.Marshal(Diff(nil, s))
@@ -93,7 +93,7 @@ func TestSmallUpdates(t *testing.T) {
 	}
 }
 
-// Whatever is received, Apply returns a table that is as its digest says, or an error.
+// FuzzApply checks that Apply returns an error, or a table that matches its digest, for any input.
 func FuzzApply(f *testing.F) {
 	f.Add([]byte(`{"digest":"0000000000000001","moved":[{"partition":4294967295,"from":"","to":"n1"}]}`))
 	f.Add([]byte(`{"digest":"0000000000000001","nodes":[],"gone":["n1","n1"],"members":[{"id":"n1"},{"id":"n1"}],"running":[{"partition":7,"node":"x"}]}`))

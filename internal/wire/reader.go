@@ -18,8 +18,8 @@ import (
 // read a field that a writer may omit.
 type Reader struct {
 	in      source
-	dec     *msgpack.Decoder // decodes in
-	left    int              // elements of the array
+	dec     *msgpack.Decoder // reads from in
+	left    int              // remaining elements of the array
 	problem string
 }
 
@@ -191,8 +191,8 @@ func (r *Reader) Map(most int) (n int) {
 		return 0
 	}
 	n, err := r.dec.DecodeMapLen()
-	// Each element takes at least one byte. This is also true for elements after the map, and for those of
-	// enclosing maps.
+	// Each element takes at least one byte. This is also true for elements after the map, and for elements of enclosing
+	// maps.
 	if n = r.length(n, max(0, r.in.rest()-r.left)/2, err); n > most {
 		r.Fail("too many keys")
 		return 0
@@ -411,7 +411,7 @@ func (r *Reader) longShape(code byte) (content, inside uint64) {
 	case msgpcode.Bin8, msgpcode.Bin16, msgpcode.Bin32:
 		return r.number(1 << (code - msgpcode.Bin8)), 0
 	case msgpcode.Ext8, msgpcode.Ext16, msgpcode.Ext32:
-		return r.number(1<<(code-msgpcode.Ext8)) + 1, 0 // and a type
+		return r.number(1<<(code-msgpcode.Ext8)) + 1, 0 // plus one byte for the type
 	case msgpcode.Float, msgpcode.Double:
 		return 4 << (code - msgpcode.Float), 0
 	case msgpcode.Uint8, msgpcode.Uint16, msgpcode.Uint32, msgpcode.Uint64, msgpcode.Int8, msgpcode.Int16, msgpcode.Int32, msgpcode.Int64:
@@ -442,8 +442,8 @@ func (r *Reader) number(n int) (v uint64) {
 	return v
 }
 
-// Count returns the number of values in b, or -1 if b is truncated. [Writer.Raw] appends this number of
-// elements.
+// Count returns the number of values in b, or -1 if b is truncated. This is the number of elements that [Writer.Raw]
+// appends.
 func Count(b []byte) (n int) {
 	for r := (&Reader{in: source{b: b}, left: len(b)}); r.in.rest() > 0; n++ {
 		if r.Skip(); r.problem != "" {

@@ -14,13 +14,13 @@ import (
 	"github.com/roost-cluster/roost/internal/wire"
 )
 
-// integers are at the edges of all widths.
+// integers contains the integers at the limits of all encoded widths.
 var integers = []int64{
 	0, 1, 127, 128, 255, 256, math.MaxUint16, math.MaxUint16 + 1, math.MaxUint32, math.MaxUint32 + 1, math.MaxInt64,
 	-1, -32, -33, -128, -129, -32768, -32769, math.MinInt32, math.MinInt32 - 1, math.MinInt64,
 }
 
-// What a Writer writes, a Reader reads, and an independent decoder, too.
+// A Reader reads what a Writer has written, and so does an independent decoder.
 func TestRoundTrip(t *testing.T) {
 	for _, v := range integers {
 		b := wire.Append([]byte("before"), func(w *wire.Writer) { w.Int(v) })[len("before"):]
@@ -111,7 +111,7 @@ func elements(r *wire.Reader, least int) (n int) {
 	return n
 }
 
-// Each method refuses a value of another type, and one beyond its bound, and returns zero from then on.
+// Each method rejects values of other types and values beyond its limit. After that, all methods return zero values.
 func TestRefuses(t *testing.T) {
 	for name, c := range map[string]struct {
 		wire []byte
@@ -192,8 +192,8 @@ func TestRefuses(t *testing.T) {
 	}
 }
 
-// A reader that knows fewer fields than the writer skips the others, or keeps them. What an earlier writer has not
-// written is zero.
+// A reader that knows fewer fields than the writer skips or keeps the other fields. A field that an earlier writer has
+// not written is read as zero.
 func TestFieldsOfOtherReleases(t *testing.T) {
 	b := wire.Append(nil, func(w *wire.Writer) {
 		w.Array(2)
@@ -238,7 +238,7 @@ func TestFieldsOfOtherReleases(t *testing.T) {
 	}
 }
 
-// Fields that are absent are nil, and left out at the end; those of a later release stand behind all others.
+// Absent fields are nil, and omitted at the end. The fields of a later release come after all other fields.
 func TestOptionalFields(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		least := rapid.IntRange(0, 20).Draw(t, "least")
@@ -312,7 +312,7 @@ func allocated(f func()) uint64 {
 	return after.TotalAlloc - before.TotalAlloc
 }
 
-// Nested values cost no memory, and no stack, however many there are.
+// Skip needs no memory and no stack for nested values, no matter how many there are.
 func TestSkipTakesNoMemory(t *testing.T) {
 	const size = 6 << 20
 	for name, b := range map[string][]byte{
@@ -325,7 +325,7 @@ func TestSkipTakesNoMemory(t *testing.T) {
 	} {
 		var err error
 		read := func() { err = wire.Read(b, func(r *wire.Reader) { r.Skip() }) }
-		// The garbage collector may have taken the Reader that is kept for reuse.
+		// The garbage collector may have freed the Reader that is kept for reuse.
 		if got := min(allocated(read), allocated(read), allocated(read)); got > 4<<10 {
 			t.Errorf("%s: %d bytes are allocated", name, got)
 		}
@@ -335,7 +335,7 @@ func TestSkipTakesNoMemory(t *testing.T) {
 	}
 }
 
-// A value costs no allocation, neither to write nor to read.
+// Neither writing nor reading a value allocates memory.
 func TestValuesAreNotAllocated(t *testing.T) {
 	buf := make([]byte, 0, 1<<10)
 	var b []byte
@@ -378,7 +378,7 @@ func TestValuesAreNotAllocated(t *testing.T) {
 	}
 }
 
-// Skip goes as far as another decoder, for any value.
+// Skip skips exactly one value, whichever value another encoder has written.
 func TestSkipsAnyValue(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		handle := &codec.MsgpackHandle{WriteExt: true}
@@ -430,7 +430,8 @@ func drawAny(t *rapid.T, depth int) any {
 	}
 }
 
-// FuzzReader: no input makes a Reader panic, read beyond the end, or allocate more than a multiple of the input.
+// FuzzReader checks that no input makes a Reader panic, read beyond the end, or allocate more than about the size of
+// the input in each call.
 func FuzzReader(f *testing.F) {
 	f.Add([]byte{0x93, 1, 0xff, 0xa1, 'x'}, []byte{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11})
 	f.Add(bytes.Repeat([]byte{0x91}, 1000), []byte{10, 9, 0})
@@ -457,7 +458,8 @@ func FuzzReader(f *testing.F) {
 	})
 }
 
-// call makes the first of some calls, with others in it if it takes a function, and returns the remaining ones.
+// call makes the first of the calls, and returns the calls that remain. If a method takes a function, the function
+// makes the next call.
 func call(r *wire.Reader, calls []byte) []byte {
 	c, calls := calls[0], calls[1:]
 	inside := func() {
@@ -499,7 +501,7 @@ func call(r *wire.Reader, calls []byte) []byte {
 
 func BenchmarkWire(b *testing.B) {
 	buf := make([]byte, 0, 1<<10)
-	write := func(w *wire.Writer) { // like a row
+	write := func(w *wire.Writer) { // like a heartbeat in a message
 		for range 50 {
 			f := w.Fields(4)
 			w.Uint(2)

@@ -11,7 +11,7 @@ import (
 // Writer appends values to a message. Its methods cannot fail.
 type Writer struct {
 	out buffer
-	enc *msgpack.Encoder // encodes to out
+	enc *msgpack.Encoder // writes to out
 }
 
 // buffer is the output of the encoder.
@@ -63,13 +63,13 @@ func (w *Writer) Array(n int) { _ = w.enc.EncodeArrayLen(n) }
 // fields are encoded as nil.
 type Fields struct {
 	w             *Writer
-	start         int // of the array
+	start         int // index of the first element
 	n, last, size int // number of fields, number up to the last present field, and where that ends
 }
 
 // Fields starts an array. The caller must write least fields, then the optional fields, and then call End.
 func (w *Writer) Fields(least int) Fields {
-	w.out.b = append(w.out.b, 0) // for the length
+	w.out.b = append(w.out.b, 0) // placeholder for the length
 	return Fields{w: w, start: len(w.out.b), n: least, last: least}
 }
 

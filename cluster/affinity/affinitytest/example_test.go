@@ -8,7 +8,7 @@ import (
 	"github.com/roost-cluster/roost/cluster/affinity/presence"
 )
 
-// A test of a store of pins. All instances of a Memory are the same one.
+// This example tests a store of pins. A Memory keeps its data in the process, so all instances are the same Memory.
 func ExampleStore() {
 	_ = func(t *testing.T) { // func TestStore(t *testing.T)
 		affinitytest.Store(t, func(*testing.T) (instance func() pinstore.Store) {
@@ -18,7 +18,7 @@ func ExampleStore() {
 	}
 }
 
-// A test of a store of participants.
+// This example tests a store of participants.
 func ExamplePresence() {
 	_ = func(t *testing.T) { // func TestPresence(t *testing.T)
 		affinitytest.Presence(t, func(*testing.T) (a, b presence.Store) {

@@ -17,8 +17,7 @@ import (
 )
 
 const (
-	// ages is a value of stale that is never reached during a test. moment is a value of stale that tests
-	// wait for.
+	// ages is a stale time that never passes during a test. moment is a stale time that tests wait for.
 	ages   = time.Hour
 	moment = 300 * time.Millisecond
 
@@ -194,7 +193,7 @@ func idleSinceHeartbeat(p *attendees) {
 	refreshed := time.Now()
 	p.heartbeat(p.a, ages, "bob")
 	idle := p.idle(p.b, ages)
-	const step = time.Millisecond // the error of clocks with whole milliseconds
+	const step = time.Millisecond // clocks with whole milliseconds are off by up to this
 	if most := time.Since(refreshed) + step; idle["bob"] < 0 || idle["bob"] > most {
 		p.Errorf("bob was renewed up to %v ago and is idle for %v", most, idle["bob"])
 	}

@@ -90,8 +90,8 @@ type pins struct {
 
 const home placement.Partition = 17
 
-// lasted fails the test if a record with a TTL of brief, written after start, has expired too early. Stores
-// count in whole milliseconds.
+// lasted fails the test if a record with a TTL of brief, written after start, has expired too early. It tolerates a
+// millisecond, because stores count in whole milliseconds.
 func (p *pins) lasted(start time.Time) {
 	p.Helper()
 	if d := time.Since(start); d <= brief-time.Millisecond {

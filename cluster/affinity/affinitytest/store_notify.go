@@ -22,11 +22,11 @@ func notifies(p *pins) {
 		return pinstore.Op{If: pinstore.Pin{Incarnation: p.first}, Set: pinstore.Pin{Incarnation: l, Size: size}, TTL: long}
 	}
 	ways := []struct {
-		before lease.Incarnation // the pin before, by another instance
+		before lease.Incarnation // the room's pin at the start, from another instance
 		op     pinstore.Op
 	}{
 		{op: claimOf(p.first)},
-		{p.second, claimOf(p.first)}, // it is taken
+		{p.second, claimOf(p.first)}, // the room is already pinned
 		{p.first, set(p.first, 2)},
 		{p.first, set(p.second, 0)},
 		{p.first, pinstore.Op{If: pinstore.Pin{Incarnation: p.first}}},

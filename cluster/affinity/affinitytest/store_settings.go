@@ -122,8 +122,7 @@ func settingsLeftOut(p *pins) {
 	p.differ(p.a, p.again, p.stating(0, "64", ""), pinstore.Difference{Setting: "cost", Theirs: "0,1,2", By: p.second})
 }
 
-// Settings expire with the last user that records them. If that user removes its settings, they disappear at
-// once.
+// Settings expire with the last user that records them. If that user removes its settings, they disappear immediately.
 func settingsEnd(p *pins) {
 	mine, other := p.stating(0, "64", ""), p.stating(0, "128", "")
 	p.agree(p.a, p.first, long, mine)
@@ -154,7 +153,7 @@ func settingsLast(p *pins) {
 	const ttl = 5 * brief
 	mine, other := p.stating(0, "64", ""), p.stating(0, "128", "")
 	p.eventually(func() error {
-		p.agree(p.a, p.first, 0, mine) // of the latest attempt
+		p.agree(p.a, p.first, 0, mine) // the other users have tried to record these values
 		p.agree(p.b, p.second, 0, other)
 		stated := time.Now()
 		p.agree(p.a, p.first, ttl, mine)
@@ -177,7 +176,7 @@ func settingsLast(p *pins) {
 // records its settings first.
 func settingsComeBack(p *pins) {
 	since := p.agree(p.a, p.first, long, p.stating(0, "64", ""))
-	p.agree(p.a, p.first, 0, p.stating(0, "64", "")) // like a loss
+	p.agree(p.a, p.first, 0, p.stating(0, "64", "")) // removes the settings, like a loss of data
 	time.Sleep(2 * time.Millisecond)
 	late := p.agree(p.b, p.second, long, p.stating(0, "128", ""))
 	if late <= since {

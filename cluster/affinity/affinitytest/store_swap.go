@@ -28,7 +28,7 @@ func firstClaimWins(p *pins) {
 	}
 	p.fail(p.b, claimOf(p.second), pin)
 	p.fail(p.b, claimOf(p.again), pin)
-	p.fail(p.a, claimOf(p.first), pin) // as after a lost answer to a claim
+	p.fail(p.a, claimOf(p.first), pin) // a caller repeats its claim after the answer was lost
 }
 
 // If several callers claim a room concurrently, exactly one claim wins and every caller receives the winning
@@ -90,7 +90,7 @@ func replaceCompares(p *pins) {
 	}
 	p.fail(p.a, pinstore.Op{If: pin, Set: pinstore.Pin{Incarnation: p.again}, TTL: long}, moved)
 	again := p.succeed(p.a, pinstore.Op{If: pinstore.Pin{Incarnation: p.second}, Set: pinstore.Pin{Incarnation: p.first}, TTL: long}, p.first)
-	p.fail(p.a, pinstore.Op{If: pin, Set: pinstore.Pin{Incarnation: p.second}, TTL: long}, again) // the same incarnation, not the same pin
+	p.fail(p.a, pinstore.Op{If: pin, Set: pinstore.Pin{Incarnation: p.second}, TTL: long}, again) // again has another epoch
 }
 
 func refreshKeepsEpoch(p *pins) {

@@ -1,11 +1,11 @@
 // Package evacuate moves all rooms away from a draining node before the node stops. The rooms move one by one
 // while the node still serves them.
 //
-//	err := agent.Drain(ctx)  // it gets no new rooms
+//	err := agent.Drain(ctx)  // the node gets no new rooms
 //	…
 //	err = evacuate.Run(ctx, agent, rooms, evacuate.Plan{Rate: 50, Deadline: 10 * time.Minute}, nil)
 //	…
-//	err = agent.Leave(ctx)  // no room is left; stop
+//	err = agent.Leave(ctx)  // no room is left, so the node can stop
 //
 // When a room moves, its host loses the room with an error that names the new node. If the application
 // continues to serve the room until its clients have left, clients can connect to the new node before they
@@ -50,7 +50,7 @@ const (
 	// abreast is the maximum number of rooms that move at the same time. With more than 4 rooms, calls to the
 	// store would queue in the resolver.
 	abreast  = 4
-	burst    = 100 * time.Millisecond // how much of the rate may be caught up at once after moves that took too long
+	burst    = 100 * time.Millisecond // after slow moves, how much of the rate Run may catch up on at once
 	most     = 1 << 20                // rooms in one list
 	listTime = 10 * time.Second       // for one query of all partitions
 	pause    = time.Second            // after a failed list or round
@@ -98,7 +98,7 @@ type run struct {
 
 	mu       sync.Mutex // guards the fields below during a round
 	progress affinity.Evacuation
-	failed   map[string]struct{} // in the present round
+	failed   map[string]struct{} // in the current round
 }
 
 func (r *run) run(ctx context.Context) error {
@@ -136,7 +136,7 @@ func (r *run) list(ctx context.Context) ([]pinstore.Entry, error) {
 	switch {
 	case err == nil:
 		r.settle(bounded, here)
-	case ctx.Err() == nil: // otherwise the end of the evacuation is the reason
+	case ctx.Err() == nil: // otherwise, the list failed only because the evacuation has ended
 		r.progress.Why = err.Error()
 	}
 	units := make(map[string]int64)
@@ -165,7 +165,7 @@ func (r *run) settle(ctx context.Context, here []pinstore.Entry) {
 	}
 	for room := range r.failed {
 		if ctx.Err() != nil {
-			return // the others are counted after the next list
+			return // the remaining rooms are counted after the next list
 		}
 		if _, err := r.rooms.Lookup(ctx, room); errors.Is(err, affinity.ErrNoPin) {
 			r.progress.Ended++
@@ -183,7 +183,7 @@ func (r *run) round(ctx context.Context, left []pinstore.Entry) (err error) {
 	moves.SetLimit(abreast)
 	next := time.Now()
 	for i, e := range left {
-		moves.Go(func() error { // which waits for one of the others
+		moves.Go(func() error { // Go waits while abreast moves are running
 			if r.draining() && ctx.Err() == nil {
 				r.move(ctx, e)
 			}
@@ -234,7 +234,7 @@ func (r *run) move(ctx context.Context, e pinstore.Entry) {
 func (r *run) interval(left int) time.Duration {
 	d := time.Second / time.Duration(r.plan.Rate)
 	if !r.until.IsZero() {
-		const reserve = 10 // a tenth of the time is for rooms that fail at first
+		const reserve = 10 // leaves a tenth of the time for rooms whose first move fails
 		d = min(d, time.Until(r.until)*(reserve-1)/reserve/time.Duration(left))
 	}
 	return d

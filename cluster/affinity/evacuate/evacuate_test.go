@@ -26,18 +26,18 @@ import (
 
 func TestMain(m *testing.M) { leak.Main(m) }
 
-// fleet is a cluster on virtual time, with rooms that are hosted.
+// fleet is a cluster in virtual time whose nodes host rooms.
 type fleet struct {
 	*clustertest.Cluster
 	t        *testing.T
 	store    *gappy
 	rooms    map[string]*affinity.Resolver
 	hostings map[string][]*affinity.Hosting // by node
-	moves    map[string]int                 // of each room, as c has heard
+	moves    map[string]int                 // moves of each room that node c has learned of
 	order    []string
 }
 
-// inFleet runs a test with nodes a, b and c, and n rooms of 1 to 9 participants.
+// inFleet runs a test with the nodes a, b and c. The nodes host n rooms with 1 to 9 participants each.
 func inFleet(t *testing.T, n int, cfg affinity.Config, test func(t *testing.T, f *fleet)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -104,7 +104,7 @@ func (f *fleet) pinned() int {
 	return len(entries)
 }
 
-// movedOnce fails the test unless each room of a moved once, and no other room did.
+// movedOnce fails the test unless each room of node a moved exactly once and no other room moved.
 func (f *fleet) movedOnce() {
 	f.t.Helper()
 	synctest.Wait()
@@ -152,7 +152,8 @@ func TestRun(t *testing.T) {
 	})
 }
 
-// The pace holds although a room takes two round trips of 9 ms. Rooms that end meanwhile do not move.
+// Rooms move at the planned rate, although each move takes two round trips of 9 ms. Rooms that end in the meantime do
+// not move.
 func TestSlowStore(t *testing.T) {
 	inFleet(t, 900, affinity.Config{}, func(t *testing.T, f *fleet) {
 		f.drain()
@@ -180,7 +181,7 @@ func TestSlowStore(t *testing.T) {
 		if last.Left != 0 || last.Ended == 0 || last.Moved+last.Ended != hosted || hosted < 250 {
 			t.Errorf("%+v of %d rooms", last, hosted)
 		}
-		time.Sleep(time.Second) // c has read the latest pins, too
+		time.Sleep(time.Second) // so that c has read the latest pins
 		synctest.Wait()
 		once := 0
 		for _, h := range f.hostings["a"] {
@@ -196,12 +197,12 @@ func TestSlowStore(t *testing.T) {
 	})
 }
 
-// A store so far away that the rate cannot be had: no move fails, no breaker opens for the joins of the node,
-// and when the way gets short the rooms left do not move all at once.
+// At first, the store is too far away for the planned rate. No move fails, and the node's circuit breaker stays closed.
+// When the round trip becomes short, the remaining rooms do not move all at once.
 func TestFarStore(t *testing.T) {
 	inFleet(t, 2700, affinity.Config{}, func(t *testing.T, f *fleet) {
 		f.drain()
-		const rate, burst, abreast = 200, 20, 4 // burst: of 100 ms
+		const rate, burst, abreast = 200, 20, 4 // burst is the number of moves in 100 ms
 		f.store.trip.Store(int64(120 * time.Millisecond))
 		time.AfterFunc(4*time.Second, func() { f.store.trip.Store(int64(time.Millisecond)) })
 		var moved []time.Time
@@ -223,16 +224,16 @@ func TestFarStore(t *testing.T) {
 	})
 }
 
-// A node that dies half-way: the others fail over the rest, and no room moves twice.
+// The node dies in the middle of an evacuation. The other nodes fail over the remaining rooms, and no room moves twice.
 func TestDeathHalfWay(t *testing.T) {
-	rooms := 15_000 // some 5,000 of them on a
+	rooms := 15_000 // about 5,000 of them on a
 	if testing.Short() {
 		rooms = 900
 	}
 	inFleet(t, rooms, affinity.Config{}, func(t *testing.T, f *fleet) {
 		f.drain()
 		const abreast = 4
-		f.store.trip.Store(int64(4 * time.Millisecond)) // so that several moves are under way
+		f.store.trip.Store(int64(4 * time.Millisecond)) // so that several moves run at the same time
 		ctx, cancel := context.WithCancel(t.Context())
 		hosted := len(f.hostings["a"])
 		half := hosted / 2
@@ -275,14 +276,15 @@ func TestDeadline(t *testing.T) {
 	})
 }
 
-// Rooms that fit nowhere stay, are tried again, and are named with the reason.
+// If no node has capacity for the rooms, the rooms stay and Run retries them. The error gives the reason. Once the
+// nodes have capacity, the rooms move.
 func TestNoCapacity(t *testing.T) {
 	inFleet(t, 300, affinity.Config{HardCeiling: 90}, func(t *testing.T, f *fleet) {
 		f.drain()
 		full := func(load int64) {
 			f.Agent("b").SetLoad(load)
 			f.Agent("c").SetLoad(load)
-			time.Sleep(12 * time.Second) // the reservations have ended, too
+			time.Sleep(12 * time.Second) // until the reservations have expired
 		}
 		full(100_000)
 		var last affinity.Evacuation
@@ -305,7 +307,7 @@ func TestNoCapacity(t *testing.T) {
 	})
 }
 
-// While the store does not know all rooms of the node, it is not empty.
+// While the store lists only some of the node's rooms, Run does not report that the node is empty.
 func TestStoreWithGaps(t *testing.T) {
 	for name, gaps := range map[string]struct {
 		hide    bool
@@ -343,10 +345,11 @@ func TestStoreWithGaps(t *testing.T) {
 	}
 }
 
-// gappy is a store with an index that hides the rooms of node a, or has a problem. It may be far away.
+// gappy is a store with three possible defects: the index hides the rooms of node a, the index returns an error, or
+// Swap takes a long round trip.
 type gappy struct {
 	pinstore.Store
-	trip atomic.Int64 // the nanoseconds of a round trip of Swap
+	trip atomic.Int64 // round trip of Swap in nanoseconds
 
 	mu      sync.Mutex
 	hide    bool

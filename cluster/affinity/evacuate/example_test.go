@@ -13,11 +13,11 @@ import (
 	"github.com/roost-cluster/roost/lease"
 )
 
-// Before a deploy stops a node, its rooms move to another one.
+// Before a deploy stops a node, the node's rooms move to another node.
 func ExampleRun() {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
-	store := pinstore.NewMemory() // nodes in several processes: redisstore
+	store := pinstore.NewMemory() // use redisstore if the nodes are separate processes
 	start := func(id string, seeds ...string) (*cluster.Agent, *affinity.Resolver) {
 		quiet := slog.New(slog.DiscardHandler)
 		agent, err := cluster.Start(ctx, cluster.Config{
@@ -45,7 +45,7 @@ func ExampleRun() {
 		}
 	}
 
-	if err := a.Drain(ctx); err != nil { // it gets no new rooms
+	if err := a.Drain(ctx); err != nil { // from here on, the node gets no new rooms
 		fmt.Println(err)
 	}
 	if err := evacuate.Run(ctx, a, rooms, evacuate.Plan{Rate: 50, Deadline: time.Minute}, nil); err != nil {

@@ -9,7 +9,7 @@ import (
 	"github.com/roost-cluster/roost/lease"
 )
 
-// Two nodes claim a room. The first claim wins, and the second one returns the pin that exists.
+// Two nodes claim a room. The first claim wins, and the second claim returns the existing pin.
 func ExampleStore() {
 	var store pinstore.Store = pinstore.NewMemory()
 	for _, node := range []lease.NodeID{"media-1", "media-2"} {

@@ -25,10 +25,10 @@ type Memory struct {
 	pins       map[string]memoryPin
 	index      map[placement.Partition]map[lease.Incarnation]map[string]struct{}
 	due        dueHeap
-	heartbeats map[lease.Incarnation]time.Time // until when incarnations are alive
+	heartbeats map[lease.Incarnation]time.Time // until when each incarnation is alive
 	epoch      uint64
 	units      map[lease.Incarnation][]claimed // units of ops with a limit, by time
-	users      []*user                         // replaced, never changed
+	users      []*user                         // the slice is replaced, never modified
 
 	stated map[string]*statement // by cluster
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/roost-cluster/roost/placement"
 )
 
-// A store that is used in batches for days keeps only its pins.
+// A store that performs batches for days keeps data only for its current pins.
 func TestMemoryIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := NewMemory()
@@ -39,7 +39,7 @@ func TestMemoryIsBounded(t *testing.T) {
 	})
 }
 
-// A copy has all that the store has, and goes its own way.
+// A copy starts with all data of the store. Later changes of the copy do not affect the store.
 func TestMemoryCopy(t *testing.T) {
 	m := NewMemory()
 	at := lease.Incarnation{Node: "a", Number: 1}
@@ -81,7 +81,7 @@ func TestMemoryCopy(t *testing.T) {
 	}
 }
 
-// Users of two clusters state settings apart, and end them apart.
+// Two clusters record settings in the same store. The settings of one cluster do not affect the settings of the other.
 func TestMemoryClusters(t *testing.T) {
 	m := NewMemory()
 	state := func(node lease.NodeID, ttl time.Duration, cluster, partitions string) Agreed {

@@ -30,7 +30,7 @@ type Setting struct{ Name, Value string }
 // Agreed is the store's answer to Settings.
 type Agreed struct {
 	Since  int64        // since when users have had these settings, by the store's clock; 0 if some differ
-	Differ []Difference // in the order of Settings.Values, and then the store's own
+	Differ []Difference // in the order of Settings.Values, followed by the store's own settings
 
 	// Refused lists the users whose latest settings differ from the agreed settings. Refused excludes users
 	// whose settings were removed or have expired. Refused is nil if any of these settings differ.
@@ -49,7 +49,7 @@ type statement struct {
 	values map[string]stated
 	users  map[lease.Incarnation]time.Time // until when
 
-	refused map[lease.Incarnation]time.Time // users with other settings, until when
+	refused map[lease.Incarnation]time.Time // refused users, and until when each is listed
 }
 
 type stated struct {

@@ -17,7 +17,7 @@ const maxGone = 1 << 16
 type attendance struct {
 	seed  maphash.Seed
 	slots []map[Room]map[string]*attendee
-	owed  map[*attendee]struct{} // the store may have another state of these
+	owed  map[*attendee]struct{} // attendees of which the store may have another state
 	here  int
 	gone  int
 }

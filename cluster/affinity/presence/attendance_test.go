@@ -10,14 +10,14 @@ import (
 	"pgregory.net/rapid"
 )
 
-// crossing is a write in progress: the store carries it out at any moment between its
-// begin and its end, or, if it fails, perhaps never.
+// crossing is a write in progress. The store performs it at any moment before the write ends. If the write fails, the
+// store may never perform it.
 type crossing struct {
 	write
 	done bool
 }
 
-// world is an attendance with a slow store, and a plain model of the participants.
+// world is an attendance with a slow store, and a simple model of which participants are present.
 type world struct {
 	here   *attendance
 	store  map[Participant]bool
@@ -56,9 +56,8 @@ func (w *world) begin(writes ...write) {
 	}
 }
 
-// Writes reach the store in any order, and any of them may fail. Once all have ended and
-// the owed ones are written, the store has exactly the present participants, and
-// attendance keeps no others.
+// Writes reach the store in any order, and any write may fail. Once all writes have ended and failed writes have been
+// repeated, the store has exactly the participants who are present, and attendance keeps no other participants.
 func TestAttendanceAgreesWithStore(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		w := &world{here: newAttendance(4), store: map[Participant]bool{}, want: map[Participant]bool{}, now: time.Unix(0, 0)}
@@ -110,7 +109,7 @@ func TestAttendanceAgreesWithStore(t *testing.T) {
 	})
 }
 
-// After 100,000 participants have come and gone, nothing is kept.
+// After 100,000 participants have joined and left, attendance keeps none of them.
 func TestAttendanceLeavesNothing(t *testing.T) {
 	here := newAttendance(24)
 	for i := range 100_000 {

@@ -9,11 +9,11 @@ import (
 	"github.com/roost-cluster/roost/placement"
 )
 
-// Two nodes share a store, and each knows all participants. A participant is a
-// connection: ada with two connections is present until the last one leaves.
+// Two nodes share a store, and each node can list all participants. A participant is a connection, so ada with two
+// connections is present until the second connection leaves.
 func Example() {
 	ctx := context.Background()
-	store := presence.NewMemory() // nodes in several processes: redisstore
+	store := presence.NewMemory() // use redisstore if the nodes are separate processes
 	a, err := presence.Start(store, placement.DefaultPartitions, presence.SFU())
 	if err != nil {
 		log.Fatal(err)

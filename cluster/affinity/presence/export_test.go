@@ -1,4 +1,4 @@
 package presence
 
-// Held returns how much a store holds of what others make it hold.
+// Held returns how many rooms and participants a store keeps in memory.
 func (m *Memory) Held() (rooms, participants int) { return len(m.rooms), m.aging.Len() }

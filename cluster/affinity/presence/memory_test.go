@@ -13,7 +13,7 @@ import (
 	"github.com/roost-cluster/roost/cluster/affinity/presence"
 )
 
-// memoryReference is the plain reference model of Memory.
+// memoryReference is a simple model of Memory.
 type memoryReference map[presence.Participant]time.Time
 
 func (m memoryReference) members(now time.Time, stale time.Duration, room presence.Room) map[string]time.Duration {
@@ -30,8 +30,8 @@ func TestMemoryReference(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const stale = 10 * time.Second
 		rooms := []presence.Room{{Name: "r"}, {Name: "s"}, {Partition: 1, Name: "r"}}
-		// Hidden in a struct, since rapid asks a *testing.T for its deadline, which
-		// a bubble does not have.
+		// The struct hides the *testing.T, because rapid would call its Deadline method, which does not work in a
+		// bubble.
 		rapid.Check(struct{ rapid.TB }{t}, func(t *rapid.T) {
 			m, reference, ctx := presence.NewMemory(), memoryReference{}, context.Background()
 			participants := rapid.SliceOfN(rapid.Custom(func(t *rapid.T) presence.Participant {
@@ -80,8 +80,8 @@ func TestMemoryReference(t *testing.T) {
 	})
 }
 
-// Stale members are not counted, even if there are more than a call frees, and even if
-// an earlier member is not stale.
+// Count ignores stale members, even if there are more than a single call frees, and even if a member that joined
+// earlier is not stale.
 func TestMemoryManyStale(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m, room := presence.NewMemory(), presence.Room{Name: "r"}
@@ -111,8 +111,7 @@ func TestMemoryManyStale(t *testing.T) {
 	})
 }
 
-// Stale participants are freed even if no call names their rooms, and no call frees
-// many of them.
+// The store frees stale participants even if no call names their rooms. Each call frees only a few participants.
 func TestMemoryCollectsAbandoned(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m, ctx := presence.NewMemory(), t.Context()

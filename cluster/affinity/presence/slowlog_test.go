@@ -25,7 +25,7 @@ func (b blockedHandler) Handle(context.Context, slog.Record) error {
 // Enabled implements slog.Handler.
 func (b blockedHandler) Enabled(context.Context, slog.Level) bool { return true }
 
-// With a blocked log handler, participants stay present after the store was down.
+// The store fails for a while, and the log handler blocks. Participants are present again after the store is back.
 func TestBlockedLog(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		blocked := blockedHandler{slog.DiscardHandler, make(chan struct{})}

@@ -21,19 +21,19 @@ var (
 	quiet  = presence.Config{Log: slog.New(slog.DiscardHandler)}
 )
 
-const stale = 65 * time.Second // 60 s + 5 s
+const stale = 65 * time.Second // Interval of 60 s and Grace of 5 s
 
-// wire is a node's connection to the store. It can be cut, and can delay calls.
+// wire is a node's connection to the store. Tests can cut the connection and delay calls.
 type wire struct {
 	presence.Store
-	poison string // a room that the store cannot take
+	poison string // a room for which the store fails
 
 	mu         sync.Mutex
 	down       bool
 	heartbeats [][]presence.Participant
 	leaves     [][]presence.Participant
 
-	heartbeatGate, leaveGate chan struct{} // if set, a call first receives
+	heartbeatGate, leaveGate chan struct{} // if a gate is set, a call waits until it receives from the gate
 }
 
 func (w *wire) cut(down bool) { w.set(func() { w.down = down }) }
@@ -44,7 +44,7 @@ func (w *wire) set(f func()) {
 	f()
 }
 
-// pass records a call, and returns the store or an error.
+// pass records a call. It returns the store, or an error if the connection is cut.
 func (w *wire) pass(
 	ctx context.Context,
 	gate *chan struct{},
@@ -92,7 +92,7 @@ func (w *wire) Leave(ctx context.Context, participants ...presence.Participant) 
 	return store.Leave(ctx, participants...)
 }
 
-// take returns the heartbeats since the last call.
+// take returns the heartbeats since the previous call of take.
 func (w *wire) take() [][]presence.Participant {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -138,8 +138,8 @@ func wantMembers(tb testing.TB, p *presence.Tracker, room string, names ...strin
 	}
 }
 
-// The participants of a crashed node stay for interval + grace, to the nanosecond. A
-// participant that joins again on another node is counted once.
+// After a crash, the node's participants remain present for exactly Interval plus Grace. A participant that joins again
+// on another node is counted once.
 func TestCrash(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := presence.NewMemory()
@@ -182,8 +182,8 @@ func TestCounts(t *testing.T) {
 	})
 }
 
-// Each participant is renewed once an interval, each room in one batch, and the batches
-// are about equal.
+// The tracker renews each participant once per interval and each room in a single batch. The batches are about equally
+// large.
 func TestHeartbeatsAreBatchedAndSpread(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := &wire{Store: presence.NewMemory()}
@@ -226,7 +226,7 @@ func TestHeartbeatsAreBatchedAndSpread(t *testing.T) {
 	})
 }
 
-// Heartbeats stop at once when a participant leaves.
+// When participants leave, their heartbeats stop immediately.
 func TestHeartbeatsStop(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := &wire{Store: presence.NewMemory()}
@@ -278,7 +278,7 @@ func TestHostileNames(t *testing.T) {
 func TestConfig(t *testing.T) {
 	for _, c := range []struct {
 		cfg  presence.Config
-		want []string // parts of the error; none if valid
+		want []string // parts of the error; none if the configuration is valid
 	}{
 		{presence.Config{}, nil},
 		{presence.SFU(), nil},

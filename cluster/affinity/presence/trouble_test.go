@@ -13,10 +13,10 @@ import (
 	"github.com/roost-cluster/roost/cluster/affinity/presence"
 )
 
-// slot is the time until a failed write is repeated, by default.
+// slot is the default time until a failed write is repeated.
 const slot = 2500 * time.Millisecond
 
-// Failed joins and departures are written when the store is back.
+// If the store is down, the tracker repeats failed joins and departures once the store is back.
 func TestStoreDown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := presence.NewMemory()
@@ -45,7 +45,7 @@ func TestStoreDown(t *testing.T) {
 	})
 }
 
-// Departures are forgotten after the stale time: the store then has no record of them.
+// The tracker forgets departures after the stale time, because the store has no record of these participants by then.
 func TestForgetsDepartures(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := &wire{Store: presence.NewMemory()}
@@ -63,7 +63,7 @@ func TestForgetsDepartures(t *testing.T) {
 	})
 }
 
-// A store that lost its data has all participants back after an interval.
+// If the store loses its data, all participants are in the store again after an interval.
 func TestStoreEmptied(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := &wire{Store: presence.NewMemory()}
@@ -81,7 +81,7 @@ func TestStoreEmptied(t *testing.T) {
 	})
 }
 
-// A lost heartbeat is repeated within the grace.
+// If a heartbeat is lost, the tracker repeats it before the grace ends, so the participant remains present.
 func TestLostHeartbeat(t *testing.T) {
 	for _, cfg := range []presence.Config{
 		quiet, presence.SFU(), {Interval: time.Minute, Grace: time.Second}, {Interval: time.Second, Grace: time.Minute},
@@ -96,7 +96,7 @@ func TestLostHeartbeat(t *testing.T) {
 			for len(w.take()) == 0 {
 				time.Sleep(time.Millisecond)
 			}
-			start := time.Now() // of an interval
+			start := time.Now() // start of the interval
 			w.cut(true)
 			for time.Since(start) < cfg.WithDefaults().Interval+time.Millisecond {
 				time.Sleep(time.Millisecond)
@@ -113,8 +113,8 @@ func TestLostHeartbeat(t *testing.T) {
 	}
 }
 
-// A heartbeat in progress does not restore a participant who has left, and a departure
-// in progress does not remove a participant who has come back.
+// If a participant leaves while a heartbeat is in progress, the heartbeat does not restore the participant. If a
+// participant comes back while a departure is in progress, the participant remains present.
 func TestCrossedWrites(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := &wire{Store: presence.NewMemory()}
@@ -131,7 +131,7 @@ func TestCrossedWrites(t *testing.T) {
 			t.Fatal(err)
 		}
 		wantMembers(t, p, "r", "bob")
-		close(w.heartbeatGate) // the heartbeat gets there after the departure
+		close(w.heartbeatGate) // the heartbeat reaches the store after the departure
 		time.Sleep(slot)
 		synctest.Wait()
 		wantMembers(t, p, "r", "bob")
@@ -140,7 +140,7 @@ func TestCrossedWrites(t *testing.T) {
 		go func() { _ = p.Leave(t.Context(), "r", "bob") }()
 		synctest.Wait()
 		join(t, p, "r", "bob")
-		close(w.leaveGate) // the departure gets there after the return
+		close(w.leaveGate) // the departure reaches the store after the new join
 		synctest.Wait()
 		wantMembers(t, p, "r")
 		time.Sleep(slot)
@@ -149,7 +149,7 @@ func TestCrossedWrites(t *testing.T) {
 	})
 }
 
-// A room that the store rejects affects no other room, and causes few extra writes.
+// If the store rejects the heartbeats of one room, the other rooms are not affected, and there are few extra writes.
 func TestPoisonedRoom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := &wire{Store: presence.NewMemory(), poison: "room-7"}
@@ -177,8 +177,8 @@ func TestPoisonedRoom(t *testing.T) {
 	})
 }
 
-// A node that was paused for half an interval renews all participants at once, and is
-// on time from then on.
+// A node is paused for half an interval. It then renews all participants immediately, and sends its heartbeats on time
+// from then on.
 func TestStandsStill(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := presence.NewMemory()
@@ -202,7 +202,7 @@ func TestStandsStill(t *testing.T) {
 
 type stall struct {
 	presence.Store
-	next atomic.Int64 // for how long the next call stands still
+	next atomic.Int64 // how long the next call is paused
 }
 
 func (s *stall) Heartbeat(ctx context.Context, stale time.Duration, participants ...presence.Participant) error {
@@ -220,7 +220,7 @@ func TestClose(t *testing.T) {
 			t.Fatal(err)
 		}
 		wantMembers(t, b, "r", "bob")
-		wantMembers(t, a, "r", "bob") // also after Close
+		wantMembers(t, a, "r", "bob") // reading still works after Close
 		if err := a.Join(t.Context(), "r", "ada"); !errors.Is(err, presence.ErrClosed) {
 			t.Errorf("Join after Close: %v", err)
 		}
@@ -233,8 +233,7 @@ func TestClose(t *testing.T) {
 	})
 }
 
-// Close returns within the grace while the store hangs, and a Join in progress leaves no
-// participant behind.
+// While the store hangs, Close returns within the grace. A Join in progress leaves no participant in the store.
 func TestCloseWhileStoreHangs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := presence.NewMemory()
@@ -271,8 +270,8 @@ func TestCloseWhileStoreHangs(t *testing.T) {
 	})
 }
 
-// Two goroutines serve all participants of a node, and the log. They end with Close: a bubble
-// in which goroutines stay fails.
+// Two goroutines serve all participants of a node and write the log. Close ends both goroutines. Otherwise, the bubble
+// would fail.
 func TestGoroutines(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		before := runtime.NumGoroutine()
@@ -281,7 +280,7 @@ func TestGoroutines(t *testing.T) {
 			join(t, p, fmt.Sprint("room-", i%50), fmt.Sprint(i))
 		}
 		synctest.Wait()
-		if n := runtime.NumGoroutine() - before; n > 10 { // the runtime's own come and go
+		if n := runtime.NumGoroutine() - before; n > 10 { // allows for goroutines of the runtime
 			t.Errorf("%d goroutines for 5,000 participants", n)
 		}
 		if err := p.Close(); err != nil {

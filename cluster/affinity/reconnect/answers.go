@@ -38,10 +38,10 @@ func (r *Machine) Resolved(now time.Time, u float64, d Directive) bool {
 	return true
 }
 
-// turn records the nth turn in a row to another node without a greater epoch. From the second turn on, the
-// machine pauses before the first attempt at the target, because two resolvers that cannot reach the store
-// may name two different nodes forever. The pause doubles with each turn, like the pause after a refusal.
-// Meanwhile, the client continues to ask for a greater epoch.
+// turn records the nth turn in a row. A turn is a change of the target to another node without a greater epoch. From
+// the second turn on, the machine pauses before the first attempt at the target, because two resolvers that cannot
+// reach the store may name two different nodes forever. The pause doubles with each turn, like the pause after a
+// refusal. Meanwhile, the client continues to ask for a greater epoch.
 func (r *Machine) turn(now time.Time, u float64, n int) {
 	if r.turns = n; n < 2 {
 		return

@@ -15,7 +15,7 @@ import (
 	"github.com/roost-cluster/roost/cluster/affinity/reconnect"
 )
 
-// The room gets its new node half a second after the old one is gone.
+// The client loses its node, and half a second later the room has a new node. The client connects to the new node.
 func TestLost(t *testing.T) {
 	seeds(t, func(t *testing.T) {
 		c := newClient()
@@ -46,7 +46,7 @@ func TestLost(t *testing.T) {
 	})
 }
 
-// A refusal makes the client ask at once.
+// If the target refuses the client, the client asks for the room's node immediately.
 func TestFollowRefused(t *testing.T) {
 	for _, refused := range []error{reconnect.ErrRefused, fmt.Errorf("dial: %w", syscall.ECONNREFUSED)} {
 		synctest.Test(t, func(t *testing.T) {
@@ -65,7 +65,7 @@ func TestFollowRefused(t *testing.T) {
 	}
 }
 
-// While an attempt hangs, the client asks, and an answer interrupts the attempt.
+// While an attempt hangs, the client continues to ask. An answer that names another node interrupts the attempt.
 func TestLostAsksDuringAttempt(t *testing.T) {
 	seeds(t, func(t *testing.T) {
 		c := newClient()
@@ -89,8 +89,8 @@ func TestLostAsksDuringAttempt(t *testing.T) {
 	})
 }
 
-// Calls at the same time wait for the same end. When the context of the call that runs
-// the steps ends, another one goes on.
+// Concurrent calls wait for the same result. If the context of the call that runs the steps ends, another call runs
+// them.
 func TestFollowTogether(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newClient()
@@ -121,7 +121,7 @@ func TestFollowTogether(t *testing.T) {
 	})
 }
 
-// logFunc is called for each line of a log.
+// logFunc is a log handler that is called for each line.
 type logFunc func()
 
 func (logFunc) Enabled(context.Context, slog.Level) bool    { return true }
@@ -129,7 +129,8 @@ func (f logFunc) Handle(context.Context, slog.Record) error { f(); return nil }
 func (f logFunc) WithAttrs([]slog.Attr) slog.Handler        { return f }
 func (f logFunc) WithGroup(string) slog.Handler             { return f }
 
-// A Run that has ended but not yet returned must not end the next one.
+// A second call starts when the first call has finished its steps but has not returned yet. The first call must not end
+// the second one.
 func TestFollowReturnsLate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newClient()
@@ -139,7 +140,7 @@ func TestFollowReturnsLate(t *testing.T) {
 		c.Log = slog.New(logFunc(func() {
 			once.Do(func() {
 				go func() { second <- c.Follow(t.Context(), directiveTo("c", 2)) }()
-				synctest.Wait() // until it waits for its first attempt
+				synctest.Wait() // until the second call waits for its first attempt
 			})
 		}))
 		if err := c.Follow(t.Context(), directiveTo("b", 1)); err != nil {
@@ -154,8 +155,8 @@ func TestFollowReturnsLate(t *testing.T) {
 	})
 }
 
-// A panic reaches the caller of Run. The context of the step ends, and the Driver can
-// be used again.
+// If Connect panics, the panic reaches the caller of Follow. The context of the step ends, and the Driver can be used
+// again.
 func TestFollowPanics(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newClient()
@@ -183,7 +184,7 @@ func TestFollowPanics(t *testing.T) {
 	})
 }
 
-// A panic of a step that the end of the call has ended reaches the caller, too.
+// Connect panics when the context of the call ends. The panic still reaches the caller.
 func TestFollowPanicsAtItsEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newClient()
@@ -208,7 +209,7 @@ func TestFollowPanicsAtItsEnd(t *testing.T) {
 	})
 }
 
-// Of two steps that panic, the first one is reported: the second one was ended by it.
+// If two steps panic, the caller gets the first panic, because the first panic ended the second step.
 func TestFirstPanic(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		asks, tries, answers := make(chan struct{}), 0, 0
@@ -216,7 +217,7 @@ func TestFirstPanic(t *testing.T) {
 			Pace: reconnect.Pace{Spread: time.Millisecond, MinAsk: time.Millisecond, MaxAsk: time.Millisecond}, Log: slog.New(slog.DiscardHandler),
 			Connect: func(context.Context, reconnect.Directive) error {
 				if tries++; tries == 1 {
-					return reconnect.ErrRefused // so that the Driver asks beside the next try
+					return reconnect.ErrRefused // so that the Driver asks while it tries again
 				}
 				<-asks
 				panic("connect")
@@ -239,8 +240,8 @@ func TestFirstPanic(t *testing.T) {
 	})
 }
 
-// Every directive is followed, even if a call is about to end: the client ends at the
-// newest node.
+// Directives arrive concurrently, some of them while a call is about to end. The client ends up connected to the newest
+// node.
 func TestFollowRace(t *testing.T) {
 	for range 300 {
 		r := reconnect.Driver{
@@ -248,7 +249,7 @@ func TestFollowRace(t *testing.T) {
 			Resolve: func(context.Context, string) (reconnect.Directive, error) { return reconnect.Directive{}, errHandshake },
 		}
 		var mu sync.Mutex
-		var at uint64 // epoch of the node that the client is connected to
+		var at uint64 // epoch of the directive with which the client connected
 		r.Connect = func(_ context.Context, d reconnect.Directive) error {
 			mu.Lock()
 			defer mu.Unlock()

@@ -124,9 +124,9 @@ func (r *Driver) report(d Directive, report func(*Machine, time.Time, float64, D
 	return nil
 }
 
-// lead reports whether the machine has finished, and with which error. If the machine has not finished, lead
-// returns the channel of the caller that runs the steps. If no caller runs the steps, lead returns nil, and
-// its caller must run them.
+// lead reports whether the machine has finished, and with which error. If the machine has not finished, lead returns
+// the channel of the caller that runs the steps. If no caller runs the steps, lead returns nil, and the caller of lead
+// must run them.
 func (r *Driver) lead() (over bool, leader chan struct{}, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

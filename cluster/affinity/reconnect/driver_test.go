@@ -16,14 +16,14 @@ import (
 	"github.com/roost-cluster/roost/lease"
 )
 
-// client is a Driver with scripted connections and answers.
+// client is a Driver whose connections and answers are set by the test.
 type client struct {
 	reconnect.Driver
 	start    time.Time
 	log      bytes.Buffer
 	tries    []try
 	resolves []time.Duration
-	connect  func(ctx context.Context, n int, d reconnect.Directive) error // n counts from 1
+	connect  func(ctx context.Context, n int, d reconnect.Directive) error // n is 1 for the first attempt
 	resolve  func(ctx context.Context) (reconnect.Directive, error)
 }
 
@@ -32,7 +32,7 @@ type try struct {
 	to lease.NodeID
 }
 
-// newClient returns a client with failing attempts, and with its room on node x.
+// newClient returns a client whose attempts fail and whose room is on node x.
 func newClient() *client {
 	c := &client{
 		start:   time.Now(),
@@ -61,7 +61,7 @@ func (c *client) to() (nodes string) {
 	return nodes
 }
 
-// directAt gives the client a directive at that time since its start.
+// directAt gives the client a directive at the given time after the client's start.
 func (c *client) directAt(t *testing.T, at time.Duration, d reconnect.Directive) {
 	time.AfterFunc(at-time.Since(c.start), func() {
 		if err := c.Follow(t.Context(), d); err != nil {
@@ -70,7 +70,7 @@ func (c *client) directAt(t *testing.T, at time.Duration, d reconnect.Directive)
 	})
 }
 
-// seeds runs f many times, each in a bubble, since waits are random.
+// seeds runs f many times, each time in its own bubble, because waits are random.
 func seeds(t *testing.T, f func(*testing.T)) {
 	for range 200 {
 		if synctest.Test(t, f); t.Failed() {
@@ -86,7 +86,7 @@ func checkGap(t *testing.T, what string, gap, lo, hi time.Duration) {
 	}
 }
 
-// fifths counts times in each fifth of a range: clients come in no wave.
+// fifths counts the times in each fifth of a range, to check that clients do not arrive in a wave.
 type fifths [5]int
 
 func (f *fifths) add(d, lo, hi time.Duration) { f[min(max(0, 5*(d-lo)/(hi-lo)), 4)]++ }
@@ -149,7 +149,7 @@ func TestFollowConnects(t *testing.T) {
 			if err := c.Follow(t.Context(), directiveTo("b", 1)); err != nil || c.to() != want {
 				t.Fatalf("attempts at %q, error %v; want %q, none", c.to(), err, want)
 			}
-			for i := 1; i < at; i++ { // counted from the failure, a second later
+			for i := 1; i < at; i++ { // the wait begins when an attempt fails, a second after its start
 				checkGap(t, "next attempt", c.tries[i].at-c.tries[i-1].at, 4*time.Second, 6*time.Second)
 			}
 			var line struct {
@@ -181,7 +181,7 @@ func TestFollowHangingAttempts(t *testing.T) {
 			}
 			c.connect = func(ctx context.Context, _ int, _ reconnect.Directive) error { return hang(ctx, want) }
 			c.resolve = func(ctx context.Context) (reconnect.Directive, error) {
-				return reconnect.Directive{}, hang(ctx, 2*time.Second) // hangs for at most that long
+				return reconnect.Directive{}, hang(ctx, 2*time.Second) // a resolve may hang for at most 2 s
 			}
 			err := c.Follow(t.Context(), directiveTo("b", 1))
 			var end *reconnect.GaveUpError
@@ -222,8 +222,8 @@ func TestFollowContextEnds(t *testing.T) {
 func TestFollowNewerDirective(t *testing.T) {
 	for _, c := range []struct {
 		name string
-		at   time.Duration // of the directive; an attempt begins within 500 ms and takes a second
-		lo   time.Duration // bounds of the first attempt at the new target
+		at   time.Duration // when the directive arrives; an attempt begins within 500 ms and takes a second
+		lo   time.Duration // bounds for the first attempt at the new target
 		hi   time.Duration
 		old  string // attempts at the old target
 	}{
@@ -268,7 +268,8 @@ func TestFollowNewerDirective(t *testing.T) {
 	}
 }
 
-// An abandoned attempt that succeeds is connected to the wrong node.
+// An attempt succeeds after a newer directive has abandoned it. The client then connects to the node of the newer
+// directive.
 func TestFollowAbandonedAttemptSucceeds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newClient()
@@ -285,7 +286,7 @@ func TestFollowAbandonedAttemptSucceeds(t *testing.T) {
 	})
 }
 
-// A call with old news changes nothing, and one for another room fails.
+// A call with an old directive changes nothing. A call with a directive for another room fails.
 func TestFollowOldNews(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newClient()
@@ -297,7 +298,7 @@ func TestFollowOldNews(t *testing.T) {
 			}
 		}
 		expect(directiveTo("b", 5), "b")
-		expect(directiveTo("b", 5), "b") // the client is there
+		expect(directiveTo("b", 5), "b") // the client is already connected to b
 		expect(directiveTo("a", 4), "b") // late
 		expect(directiveTo("c", 6), "bc")
 		if err := c.Follow(t.Context(), reconnect.Directive{Room: "other", To: "b", Epoch: 9}); !errors.Is(err, reconnect.ErrRoom) {
@@ -307,7 +308,7 @@ func TestFollowOldNews(t *testing.T) {
 		c.tries = nil
 		checkGaveUp(t, c.Follow(t.Context(), directiveTo("d", 51)), 4)
 		c.connect = func(context.Context, int, reconnect.Directive) error { return nil }
-		expect(directiveTo("d", 51), "dddxd") // once more, after it gave up
+		expect(directiveTo("d", 51), "dddxd") // the client gave up, so it tries the same directive again
 	})
 	if err := (&reconnect.Driver{}).Follow(t.Context(), directiveTo("b", 1)); !errors.Is(err, reconnect.ErrDriver) {
 		t.Errorf("without Connect and Resolve: %v", err)

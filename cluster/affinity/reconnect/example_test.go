@@ -11,8 +11,8 @@ import (
 	"github.com/roost-cluster/roost/cluster/affinity/reconnect"
 )
 
-// A Machine on a clock of the caller. All random numbers are 0 here, so the waits are
-// the shortest.
+// The caller provides the clock of a Machine. All random numbers are 0 in this example, so the waits are as short as
+// possible.
 func ExampleMachine() {
 	var r reconnect.Machine
 	start := time.Unix(0, 0)
@@ -42,7 +42,7 @@ func ExampleMachine() {
 	// reconnect: gave up reconnecting to room "standup" after 4 attempts; resolve the room again: handshake failed
 }
 
-// A client's signalling loop passes on each directive that arrives.
+// A client's signalling loop passes each directive to Follow.
 func ExampleDriver_Follow() {
 	r := reconnect.Driver{
 		Connect: func(_ context.Context, d reconnect.Directive) error {
@@ -52,7 +52,7 @@ func ExampleDriver_Follow() {
 		Resolve: func(context.Context, string) (reconnect.Directive, error) {
 			return reconnect.Directive{}, errors.New("not needed here")
 		},
-		Pace: reconnect.Pace{Spread: time.Millisecond, MinWait: time.Millisecond}, // short, for the example
+		Pace: reconnect.Pace{Spread: time.Millisecond, MinWait: time.Millisecond}, // short waits for the example
 		Log:  slog.New(slog.DiscardHandler),
 	}
 	for _, d := range []reconnect.Directive{
@@ -61,7 +61,7 @@ func ExampleDriver_Follow() {
 		{Room: "standup", To: "node-a", Epoch: 5}, // late
 		{Room: "standup", To: "node-c", Epoch: 9},
 	} {
-		if err := r.Follow(context.Background(), d); err != nil { // a program runs it in a goroutine
+		if err := r.Follow(context.Background(), d); err != nil { // a real program calls Follow in a goroutine
 			fmt.Println(err)
 		}
 	}
@@ -70,7 +70,7 @@ func ExampleDriver_Follow() {
 	// connect to node-c
 }
 
-// A client loses its connection: it asks for its room's node, and connects.
+// A client that has lost its connection asks for its room's node, and connects to that node.
 func ExampleDriver_Lost() {
 	was := reconnect.Directive{Room: "standup", To: "node-b", Addr: "b.example:443", Epoch: 7}
 	next := reconnect.Directive{Room: "standup", To: "node-c", Addr: "c.example:443", Epoch: 8}
@@ -80,7 +80,7 @@ func ExampleDriver_Lost() {
 			fmt.Println("connect to", d.Addr)
 			if d.To == "node-b" {
 				moved.Store(true)
-				return reconnect.ErrRefused // its process is gone
+				return reconnect.ErrRefused // the process of node-b has ended
 			}
 			return nil
 		},

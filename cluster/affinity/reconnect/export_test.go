@@ -1,4 +1,4 @@
 package reconnect
 
-// WithDefaults fills in a pace.
+// WithDefaults returns p with defaults for all fields that are not set.
 func WithDefaults(p Pace) Pace { return p.withDefaults() }

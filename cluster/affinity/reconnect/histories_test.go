@@ -32,27 +32,27 @@ type history struct {
 	now   int64
 	lines []string
 
-	newest         uint64 // epoch of the room
+	newest         uint64 // the latest epoch of the room
 	connects, asks []int64
-	lastTo         lease.NodeID // of the last attempt
-	refused        bool         // by that attempt
-	accepted       int          // attempts at the target that it did not refuse
+	lastTo         lease.NodeID // target of the latest attempt
+	refused        bool         // whether the latest attempt was refused
+	accepted       int          // attempts that the current target did not refuse
 	attempt, ask   bool         // in progress
-	calm           []int64      // attempts since the last news
-	hard           bool         // hardly any attempt succeeds, and the room moves seldom
-	storeless      bool         // answers have no epoch and name two nodes, which refuse
+	calm           []int64      // times of the attempts since the latest news
+	hard           bool         // most attempts fail, and the room rarely moves
+	storeless      bool         // answers have no epoch and alternate between two nodes, which refuse the client
 }
 
 func (h *history) at() time.Time { return h.start.Add(time.Duration(h.now) * time.Millisecond) }
 
-// u returns a random number with three digits, which the file holds exactly.
+// u returns a random number with at most three digits, so that the file contains the exact number.
 func (h *history) u() float64 { return float64(h.r.IntN(1000)) / 1000 }
 
 func (h *history) line(format string, args ...any) {
 	h.lines = append(h.lines, fmt.Sprintf(format, args...))
 }
 
-// any returns a directive to one of four nodes: old, known, new or without an epoch.
+// any returns a directive to one of four nodes. Its epoch is old, known, new or missing.
 func (h *history) any() Directive {
 	to := lease.NodeID("abcd"[h.r.IntN(4)])
 	if h.storeless && h.r.IntN(30) > 0 {
@@ -73,7 +73,7 @@ func (h *history) any() Directive {
 	return Directive{Room: "r", To: to, Epoch: h.newest}
 }
 
-// report calls the machine with a directive, and notes what it abandons.
+// report passes a directive to the machine, and records which steps the machine abandons.
 func (h *history) report(name string, call func(time.Time, float64, Directive) bool, d Directive) {
 	u, epoch, short := h.u(), h.epoch, h.short()
 	news := call(h.at(), u, d)
@@ -87,7 +87,7 @@ func (h *history) report(name string, call func(time.Time, float64, Directive) b
 	}
 }
 
-// next begins a step if one is due, and returns the wait before the next one.
+// next begins a step if one is due, and returns the wait until the next step.
 func (h *history) next() (Step, int64) {
 	step, wait := h.Next(h.at())
 	h.line("next %d %d,%d", h.now, step, wait.Milliseconds())
@@ -160,7 +160,7 @@ func (h *history) outcome() {
 	}
 }
 
-// other is an event from outside: a directive, or the loss of a connection.
+// other adds an event from outside, which is a directive or a lost connection.
 func (h *history) other() {
 	if h.r.IntN(2) == 0 {
 		h.report("directed", h.Directed, h.any())
@@ -177,7 +177,7 @@ func (h *history) other() {
 	}
 }
 
-// short reports whether a loss now would be that of a short connection.
+// short reports whether a connection that was lost now would count as a short connection.
 func (h *history) short() bool {
 	return h.state == connected && h.at().Sub(h.began) < 5*time.Second
 }
@@ -213,8 +213,8 @@ func record(t *testing.T, seed uint64) []string {
 	return h.lines
 }
 
-// TestHistories: the machines in Go and in JavaScript give the same steps in 1,000
-// random histories, and keep their bounds.
+// TestHistories runs 1,000 random histories. The machines in Go and in JavaScript must take the same steps, and must
+// keep the bounds that doc.go promises.
 func TestHistories(t *testing.T) {
 	var b bytes.Buffer
 	for seed := range uint64(1000) {
@@ -237,7 +237,7 @@ func TestHistories(t *testing.T) {
 	if !bytes.Equal(b.Bytes(), held) {
 		t.Errorf("the machine differs from %s; after a change on purpose, run go test -update", historiesFile)
 	}
-	// Otherwise go test would use its cache after a change.
+	// go test only notices a change of these files if the test reads them. Otherwise it would use a cached result.
 	for _, file := range []string{"reconnect.mjs", "testdata/replay.mjs"} {
 		if _, err := os.ReadFile(file); err != nil {
 			t.Fatal(err)

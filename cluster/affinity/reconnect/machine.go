@@ -14,7 +14,7 @@ const (
 	StepNone    Step = iota // nothing: there is no directive yet, or steps are in progress
 	StepConnect             // connect to Target; then call Connected, Refused or Failed
 	StepResolve             // resolve the room; then call Resolved or Unresolved
-	StepDone                // the end; see Err
+	StepDone                // the machine has finished; see Err
 )
 
 // Machine decides how a client finds the node of its room. A Machine is a state machine without a clock,
@@ -40,7 +40,7 @@ type Machine struct {
 	tried      lease.NodeID // the node of the last attempt
 	refused    bool         // the last attempt was refused
 	refusals   int          // in a row
-	attempts   int          // at all targets, since the last end
+	attempts   int          // at all targets, since the machine started or last finished
 
 	turns int       // turns in a row to another node without a greater epoch
 	hold  time.Time // until then only a greater epoch changes the target; set from the second turn on

@@ -17,7 +17,7 @@ func directiveTo(node lease.NodeID, epoch uint64) reconnect.Directive {
 	return reconnect.Directive{Room: "r", To: node, Addr: string(node) + ":443", Reason: "test", Epoch: epoch}
 }
 
-// tick drives a Machine on its own clock, and records when each step begins.
+// tick drives a Machine with its own clock, and records when each step begins.
 type tick struct {
 	reconnect.Machine
 	now   time.Time
@@ -48,7 +48,7 @@ func (k *tick) step() reconnect.Step {
 	return step
 }
 
-// text writes the steps as "b 0s, ask 3s".
+// text formats the steps like "b 0s, ask 3s".
 func (k *tick) text(start time.Time) string {
 	var parts []string
 	for _, s := range k.steps {
@@ -131,12 +131,12 @@ func checkGaveUp(t *testing.T, err error, attempts int) {
 	}
 }
 
-// script plays one letter for each event. A client is connected to node a with epoch
-// 100 for an hour. All random numbers are 0. Events of the attempt in progress: c
-// connected, f failed, x refused. Of the resolve: n a new node (b, c, …), s the same
-// target, o and p other nodes without an epoch, e another node with an old epoch, u none.
-// Others: L the connection is lost, D a directive to a new node, B a newer one to the
-// same node, d an old one. A dot begins the next step.
+// script plays a script with one letter for each event. At the start, the client has been connected to node a with
+// epoch 100 for an hour. All random numbers are 0. A dot begins the next step.
+//
+// The result of an attempt: c connected, f failed, x refused. The result of a resolve: n a new node (b, c, …), s the
+// same target, o and p other nodes without an epoch, e another node with an old epoch, u an error. Other events: L the
+// connection is lost, D a directive to a new node, B a newer directive to the same node, d an old directive.
 func (k *tick) script(t *testing.T, script string) {
 	t.Helper()
 	k.Directed(k.now.Add(-time.Hour), 0, directiveTo("a", 100))
@@ -252,8 +252,8 @@ func TestMachineSeeks(t *testing.T) {
 	}
 }
 
-// A target that accepts each attempt and then loses the client gets as many attempts as
-// a target that fails.
+// A target accepts each attempt and then loses the client. The client makes as many attempts as with a target that
+// fails.
 func TestMachineShortConnections(t *testing.T) {
 	k := newTick(0)
 	start := k.now
@@ -275,7 +275,7 @@ func TestMachineShortConnections(t *testing.T) {
 	}
 }
 
-// A target that refuses each time, and a resolver that does not answer, end at AskFor.
+// If the target refuses every attempt, the client gives up after AskFor, whether or not the resolver answers.
 func TestMachineAskFor(t *testing.T) {
 	for _, answers := range []bool{true, false} {
 		k := newTick(0.5)
@@ -295,7 +295,7 @@ func TestMachineAskFor(t *testing.T) {
 				k.Unresolved(k.now, 0.5, errHandshake)
 			}
 		}
-		// The waits of attempts are 0.19, 0.38, 0.75, … 3.75 s.
+		// The waits between attempts are 0.19, 0.38, 0.75, … 3.75 s.
 		if took := k.now.Sub(start); took < 15*time.Second || took > 20*time.Second || attempts > 10 || asks < 80 || asks > 150 {
 			t.Errorf("answers %v: gave up after %v, %d attempts, %d asks", answers, took, attempts, asks)
 		}
@@ -303,9 +303,9 @@ func TestMachineAskFor(t *testing.T) {
 	}
 }
 
-// Two answers without an epoch, of two agents without their store, name two nodes that
-// refuse, or fail after a first refusal. The client goes from one to the other at a rate
-// that falls, and gives up.
+// Two agents do not reach their store, so their answers have no epoch. Each of them names a different node. Both nodes
+// refuse the client, or fail after the first refusal. The client alternates between the nodes more and more slowly, and
+// gives up.
 func TestMachineAlternates(t *testing.T) {
 	for seed := range uint64(40) {
 		fails := seed%2 == 1
@@ -335,13 +335,13 @@ func TestMachineAlternates(t *testing.T) {
 	}
 }
 
-// A crowd that loses its node asks at a rate that MinAsk and MaxAsk bound, in no
-// waves, and arrives over the time of Spread.
+// A thousand clients lose their node at the same moment. MinAsk and MaxAsk limit the rate of their resolves. Neither
+// the resolves nor the attempts at the new node come in waves.
 func TestMachineCrowd(t *testing.T) {
 	const clients = 1000
 	s := story{home: homeAfter(3 * time.Second), refuses: onlyA}
 	var first int
-	var asked [300]int // in each 10 ms
+	var asked [300]int // resolves in each 10 ms
 	var arrived [60]int
 	for seed := range uint64(clients) {
 		c := crowdClient{u: rand.New(rand.NewPCG(seed, 1)).Float64}
@@ -364,7 +364,7 @@ func TestMachineCrowd(t *testing.T) {
 	if first != clients || sum < 5000 || sum > 5800 {
 		t.Errorf("%d resolves at once, %d in the first second; want 1000, 5000 to 5800", first, sum)
 	}
-	for i, n := range asked[100:] { // after the first second there is no wave
+	for i, n := range asked[100:] { // after the first second, there are no waves
 		if n > 90 {
 			t.Errorf("%d resolves in the 10 ms after %d ms", n, 1000+10*i)
 		}

@@ -14,7 +14,7 @@ type Directive struct {
 	To     lease.NodeID `json:"to"`
 	Addr   string       `json:"addr"`   // address of the application on To, for clients
 	Reason string       `json:"reason"` // for people
-	Epoch  uint64       `json:"epoch"`  // a greater one is newer; below 2^53; 0 = To is a guess, because the store of pins does not answer
+	Epoch  uint64       `json:"epoch"`  // a greater epoch is newer; below 2^53; 0 = To is a guess, because the store of pins does not answer
 }
 
 // Pace configures the number of a client's attempts and the waits between its steps. A zero field has its

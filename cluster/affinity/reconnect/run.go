@@ -31,7 +31,7 @@ var errExited = errors.New("reconnect: the function called runtime.Goexit")
 func (r *Driver) run(ctx context.Context) (ended bool, err error) {
 	done := make(chan *step, 2)
 	defer r.resign()
-	returns := false // otherwise run panics, and that is the panic to report
+	returns := false // remains false if run panics; the panic of run then takes precedence over the panic of a step
 	defer func() {
 		if panicked := r.drain(done); panicked != nil && returns {
 			panic(panicked)

@@ -12,13 +12,13 @@ import (
 	"github.com/roost-cluster/roost/cluster/affinity/reconnect"
 )
 
-// story is what happens to a room in virtual time. Its node a is gone at 0.
+// story describes what happens to a room in virtual time. The room's node a disappears at time 0.
 type story struct {
 	name      string
-	directive bool                                       // the client gets one at once; otherwise it is lost
-	home      func(at time.Duration) reconnect.Directive // what a resolve answers
+	directive bool                                       // whether the client gets a directive; otherwise it loses its connection
+	home      func(at time.Duration) reconnect.Directive // the answer of a resolve
 	refuses   func(d reconnect.Directive, at time.Duration) bool
-	away      time.Duration // until then the resolver does not answer
+	away      time.Duration // until when the resolver does not answer
 }
 
 const (
@@ -26,7 +26,7 @@ const (
 	resolveTakes = 2 * time.Millisecond
 )
 
-// homeAfter is node a, and b from some time on.
+// homeAfter returns a function that names node a before the time moved, and node b after it.
 func homeAfter(moved time.Duration) func(time.Duration) reconnect.Directive {
 	return func(at time.Duration) reconnect.Directive {
 		if at < moved {
@@ -38,7 +38,7 @@ func homeAfter(moved time.Duration) func(time.Duration) reconnect.Directive {
 
 func onlyA(d reconnect.Directive, _ time.Duration) bool { return d.To == "a" }
 
-// stories has the rows of the table in the package comment.
+// stories contains one story for each row of the table in the package comment.
 var stories = []story{
 	{"kill -9, directive lost", false, homeAfter(300 * time.Millisecond), onlyA, 0},
 	{"kill -9, failure unconfirmed for 5 s", false, homeAfter(5 * time.Second), onlyA, 0},
@@ -51,14 +51,14 @@ var stories = []story{
 type crowdClient struct {
 	reconnect.Machine
 	u         func() float64
-	connectAt time.Duration // when the attempt in progress ends; negative: none
+	connectAt time.Duration // when the attempt in progress ends; negative if there is none
 	answerAt  time.Duration
 	target    reconnect.Directive
 	resolves  []time.Duration
 	attempts  []time.Duration
 }
 
-// play returns the time until the client is connected.
+// play plays the story, and returns how long it takes until the client is connected.
 func (c *crowdClient) play(s story) (time.Duration, error) {
 	start := time.Unix(1_000_000, 0)
 	c.connectAt, c.answerAt = -1, -1
@@ -124,7 +124,7 @@ func (c *crowdClient) outcome(s story, start time.Time, now time.Duration) {
 	}
 }
 
-// The table in the package comment is what the machine does.
+// The table in the package comment must show the times that the machine reaches.
 func TestTable(t *testing.T) {
 	doc, err := os.ReadFile("doc.go")
 	if err != nil {

@@ -17,7 +17,8 @@ func stating(cluster string) pinstore.Settings {
 	return pinstore.Settings{Cluster: cluster, Values: []pinstore.Setting{{Name: "partitions", Value: "64"}}}
 }
 
-// Stores with different prefixes look at the same keys, which expire, for any name of a cluster.
+// Stores with different prefixes use the same keys for the settings of a cluster, whatever the cluster's name is. The
+// keys expire.
 func TestFingerprint(t *testing.T) {
 	server := redistest.Start(t)
 	a, b := ready(t, redisAt{URL: server.URL(), Prefix: "p:"}), ready(t, redisAt{URL: server.URL(), Prefix: "q:"})
@@ -43,7 +44,7 @@ func TestFingerprint(t *testing.T) {
 				t.Errorf("%s lasts %d ms (%v); want a minute", key, ttl, err)
 			}
 		}
-		for s, self := range map[*Store]lease.Incarnation{a: node("n", 1), b: node("m", 1)} { // before the next cluster
+		for s, self := range map[*Store]lease.Incarnation{a: node("n", 1), b: node("m", 1)} { // so that the next name starts without keys
 			if _, err := s.Agree(t.Context(), self, 0, settings); err != nil {
 				t.Fatal(err)
 			}
@@ -54,8 +55,9 @@ func TestFingerprint(t *testing.T) {
 	}
 }
 
-// A cluster under whose prefix another cluster has its keys is refused by both names, and the other one is not, until
-// the other one has ended. Under another prefix it is accepted.
+// A second cluster that uses the prefix of another cluster is refused, and the difference names both clusters. After
+// Redis has lost its data, the first cluster is still accepted, even if the second cluster writes first. The second
+// cluster is accepted under another prefix, or after the first cluster has ended.
 func TestTwoClusters(t *testing.T) {
 	server := redistest.Start(t)
 	for _, prefix := range []string{DefaultPrefix, "p:"} {
@@ -88,7 +90,7 @@ func TestTwoClusters(t *testing.T) {
 		}
 
 		time.Sleep(2 * time.Millisecond)
-		server.Do("FLUSHALL") // and staging is faster
+		server.Do("FLUSHALL") // after which staging is the first to state its name
 		late := state(staging, node("n", 2), time.Minute, "staging", 0)
 		if len(late.Differ) > 0 {
 			t.Fatalf("the first to come after a loss: %+v", late)
@@ -109,7 +111,8 @@ func TestTwoClusters(t *testing.T) {
 	}
 }
 
-// Foreign values under the key are errors that name it, and settings that the key cannot hold are errors.
+// If the key holds a value that roost did not write, the error names the key. Settings that the key cannot hold are
+// refused.
 func TestFingerprintForeign(t *testing.T) {
 	server, s := started(t)
 	const key = "roost:{c}:fingerprint"

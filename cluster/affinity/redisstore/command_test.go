@@ -18,16 +18,16 @@ import (
 	"github.com/roost-cluster/roost/placement"
 )
 
-// insideScripts are the commands in the scripts: the server counts them, too.
+// insideScripts are the commands that scripts call. The server counts these commands, too.
 var insideScripts = []string{
 	"get", "mget", "set", "del", "pttl", "publish", "pexpire", "time", "zadd", "zrem", "zremrangebyscore", "zscore", "exists",
 }
 
-// a join takes one round trip, with one run of the script. So does a batch, also of
-// several partitions.
+// Each op that writes is a single run of the script. So is a batch, even if it has several partitions. A read takes at
+// most three plain commands.
 func TestOneCommand(t *testing.T) {
 	server, s := started(t)
-	pin := swap(t, s, first("warm", node("n", 1))).Pin // the script is there now
+	pin := swap(t, s, first("warm", node("n", 1))).Pin // from here on, the server has the script
 	batch := make([]pinstore.Op, 64)
 	for i := range batch {
 		batch[i] = first(fmt.Sprint("batch ", i), node("n", 1))
@@ -69,7 +69,8 @@ func TestOneCommand(t *testing.T) {
 	}
 }
 
-// All keys expire, also those of an abandoned room, and index entries with their pins.
+// All keys expire, even the keys of an abandoned room. When a room is released, its index entry is deleted with its
+// pin.
 func TestKeys(t *testing.T) {
 	server := redistest.Start(t)
 	s := ready(t, redisAt{URL: server.URL(), Prefix: "p:"})
@@ -90,7 +91,7 @@ func TestKeys(t *testing.T) {
 	for _, key := range keys {
 		most := 3_600_000
 		if key == "p:l" || strings.HasPrefix(key, "p:n:") {
-			most += most / 8 // the end of an index moves in steps
+			most += most / 8 // the expiry of an index moves in steps
 		}
 		if ttl, err := strconv.Atoi(server.Do("PTTL", key)); err != nil || ttl <= 3_590_000 || ttl > most {
 			t.Errorf("%s lasts %d ms (%v); want an hour", key, ttl, err)
@@ -111,7 +112,7 @@ func TestKeys(t *testing.T) {
 	}
 }
 
-// An index lasts as long as its longest entry, in any order of the entries.
+// An index does not expire before its last entry, regardless of the order in which the entries are added.
 func TestIndexLasts(t *testing.T) {
 	server, s := started(t)
 	brief, long := first("brief", node("n", 1)), first("long", node("n", 1))
@@ -142,10 +143,10 @@ func TestIndexLasts(t *testing.T) {
 	}
 }
 
-// The index heals when pins and entries are made to differ.
+// The store corrects an index whose entries differ from the pins.
 func TestStaleIndex(t *testing.T) {
 	server, s := started(t)
-	const n = 200 // more than a page
+	const n = 200 // does not fit into a page
 	owner := node("n", 1)
 	for i := range n {
 		swap(t, s, first(strconv.Itoa(i), owner))
@@ -179,7 +180,7 @@ func TestStaleIndex(t *testing.T) {
 	card("lost pins", "2")
 	s.tidy(t.Context(), []call{cleanCall(names(s), shelf{partition: 17, at: owner}, []string{"3", "150"})})
 	card("rooms that were pinned again", "2")
-	// A pin of another incarnation is not returned, even if the index lists it.
+	// If a room is now pinned to another incarnation, Index does not return the room, even if the index lists it.
 	others := names(s).pin(17, "3")
 	mine := server.Do("GET", others)
 	server.Do("SET", others, "m|1|5|2|")
@@ -188,7 +189,7 @@ func TestStaleIndex(t *testing.T) {
 	}
 	server.Do("SET", others, mine)
 	server.Do("ZADD", names(s).rooms(17, "n|1"), "9999999999999", "3")
-	// An op that does not match removes the entry.
+	// An op that does not match the pin removes the entry.
 	server.Do("DEL", names(s).pin(17, "3"))
 	swap(t, s, pinstore.Op{
 		Partition: 17,
@@ -207,7 +208,7 @@ func TestStaleIndex(t *testing.T) {
 	}
 }
 
-// A foreign value is an error that names the key, and no crash.
+// If a key holds a value that roost did not write, the error names the key.
 func TestGarbage(t *testing.T) {
 	server, s := started(t)
 	owner := node("n", 1)

@@ -10,7 +10,7 @@ import (
 	"github.com/roost-cluster/roost/internal/redistest"
 )
 
-// rotating are credentials that change.
+// rotating returns credentials that a test can change.
 type rotating struct{ now atomic.Pointer[credentials] }
 
 type credentials struct {
@@ -25,7 +25,7 @@ func (r *rotating) get(context.Context) (username, password string, err error) {
 	return "roost", c.password, c.err
 }
 
-// A store asks for credentials at each connection, so it needs no restart when they change.
+// A store asks for credentials each time it connects, so it needs no restart when the credentials change.
 func TestCredentials(t *testing.T) {
 	server := redistest.Start(t)
 	server.Do("ACL", "SETUSER", "roost", "on", ">one", "~*", "&*", "+@all")
@@ -35,7 +35,7 @@ func TestCredentials(t *testing.T) {
 	works(t, s)
 
 	server.Do("ACL", "SETUSER", "roost", "resetpass", ">two")
-	works(t, s) // connections that are open stay
+	works(t, s) // open connections stay open
 	server.Do("CLIENT", "KILL", "TYPE", "pubsub")
 	fails(t, s, "WRONGPASS")
 	has.set("", errors.New("no token"))
@@ -55,7 +55,7 @@ func TestCredentialsAreNotForSentinels(t *testing.T) {
 	works(t, ready(t, redisAt{URL: sentinel.URL(), Credentials: has.get}))
 }
 
-// Close does not wait for credentials that do not come.
+// Close does not wait for a function that never returns credentials.
 func TestCloseEndsTheWaitForCredentials(t *testing.T) {
 	server := redistest.Start(t)
 	asked := make(chan struct{}, 1)

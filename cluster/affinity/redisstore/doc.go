@@ -23,7 +23,7 @@
 //     the server's clock.
 //  4. An answer is fresh for at most 30 s, and only until its pin expires or another client changes the pin. The script
 //     that replaces or deletes a pin publishes the room on the channel roost:changes. Every 5 s, the store publishes
-//     a message to itself. While such messages do not come back, an answer is fresh for 1 s, because the store
+//     a message to itself. If these messages do not come back, an answer is fresh for 1 s, because the store
 //     might miss changes. [Store.Notified] returns the reason.
 //  5. After a lost connection, or when the server has lost the store's latest heartbeat, the store notifies its users
 //     that all pins may have changed.
@@ -52,11 +52,11 @@
 //	roost:{n:<node>|<incarnation>}      zset    quarter of a second → units of the rooms that were claimed in it
 //	roost:{n:<node>|<incarnation>}:<room>  string  units that were claimed for a room within five seconds
 //	roost:lives                         zset    incarnation → expiry of its heartbeat in ms
-//	roost:{cluster}:name                string  the name of the cluster that has these keys ({cluster} as it stands)
+//	roost:{cluster}:name                string  the name of the cluster that has these keys (here, {cluster} is literal)
 //	roost:{cluster}:named               zset    incarnation that states the name → expiry in ms
 //	roost:{<cluster>}:fingerprint       string  the settings that all nodes of the cluster must share
 //	roost:{<cluster>}:users             zset    incarnation that states them → expiry in ms
-//	roost:{<cluster>}:refused           zset    incarnation that states other ones → expiry in ms
+//	roost:{<cluster>}:refused           zset    refused incarnation, which states other settings → expiry in ms
 //
 // In a Redis Cluster, the second and third key are roost:{17}:n:<node>|<incarnation> and roost:{17}:l. Each
 // partition has its own pair of these keys.
@@ -67,7 +67,7 @@
 //
 // An ACL user needs
 //
-//	~roost:* &roost:* (and the prefix, if it is another one) +eval +evalsha +get +set +del +mget +exists +pttl +pexpire +time
+//	~roost:* &roost:* (and your prefix, if you set one) +eval +evalsha +get +set +del +mget +exists +pttl +pexpire +time
 //	+zadd +zrem +zrange +zscore +zcard +zcount +zrangebyscore +zrevrangebyscore
 //	+zremrangebyscore +publish +subscribe +unsubscribe +hello +ping
 //	+select +cluster|slots +cluster|shards +asking +role

@@ -18,7 +18,7 @@ import (
 func Example() {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
-	// No server listens there. Open succeeds nevertheless.
+	// No server listens at this address. Open succeeds nevertheless.
 	opt := rueidisconn.Options{URL: "redis://roost:secret@127.0.0.1:1/0"}
 	redis, err := rueidisconn.Open(ctx, opt)
 	if err != nil {
@@ -46,7 +46,7 @@ func Example() {
 	// redis://roost:xxxxx@127.0.0.1:1/0
 }
 
-// Rooms that are pinned in Redis, to nodes that have headroom.
+// Redis pins rooms to nodes that have headroom.
 func Example_rooms() {
 	ctx := context.Background()
 	agent, err := cluster.Start(ctx, cluster.Config{ID: "node-1", APIAddr: "media-1.example.org:3478", Capacity: 5000})
@@ -73,5 +73,5 @@ func Example_rooms() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	<-hosting.Lost() // this node no longer hosts the room: hosting.Err() says why, and where it went if it moved
+	<-hosting.Lost() // this node no longer hosts the room: hosting.Err() says why, and where the room moved
 }

@@ -21,22 +21,22 @@ import (
 )
 
 const (
-	budget     = 150 * time.Millisecond // of a call, even if the server does not answer
-	answerTime = 5 * time.Second        // of a call that the server answers, on a machine that is busy
+	budget     = 150 * time.Millisecond // for a call, even if the server does not answer
+	answerTime = 5 * time.Second        // for a call that the server answers, even on a busy machine
 )
 
-// try is one op with a budget.
+// try performs one op within the budget.
 func try(s *Store, op pinstore.Op) error {
 	return within(budget, func(ctx context.Context) error { return s.Swap(ctx, op)[0].Err })
 }
 
-// storeCall is a call of a store. Its errors are of the kind.
+// storeCall is a call of a store. If the call fails, its error wraps kind.
 type storeCall struct {
 	kind error
 	do   func(context.Context) error
 }
 
-// calls are all calls of a store and of its presence.
+// calls returns all kinds of calls that a store and its presence store support.
 func calls(s *Store, room string) map[string]storeCall {
 	p, in := s.Presence(), presence.Room{Partition: 17, Name: room}
 	ada := presence.Participant{Room: in, Name: "ada"}
@@ -84,7 +84,7 @@ func attempt(s *Store, budget time.Duration, check func(kind, err error) error) 
 	return wg.Wait()
 }
 
-// fails checks that each call fails in time, and in the end with an error that says why.
+// fails checks that each call fails within the budget, and waits until the errors contain why.
 func fails(t *testing.T, s *Store, why string) {
 	t.Helper()
 	redistest.Eventually(t, why, func() error {
@@ -108,7 +108,7 @@ func works(t *testing.T, s *Store) {
 	})
 }
 
-// Redis may be down when a node starts, and start later.
+// A node starts while Redis is down. Its calls fail immediately, and succeed once Redis runs.
 func TestDownAtOpen(t *testing.T) {
 	server := redistest.Start(t)
 	server.Kill()
@@ -125,8 +125,8 @@ func TestDownAtOpen(t *testing.T) {
 	works(t, s)
 }
 
-// Connecting takes longer than the budget of a call, so it must not start over with each
-// call.
+// Connecting takes longer than the budget of a call. The store must continue to connect between calls, instead of
+// starting over with each call.
 func TestSlowToReach(t *testing.T) {
 	long(t)
 	server := redistest.StartTLS(t)
@@ -136,11 +136,11 @@ func TestSlowToReach(t *testing.T) {
 	link.Cut()
 	fails(t, s, "")
 	link.Heal()
-	link.Delay(budget / 3) // so that a round trip fits into the budget, and a TLS handshake with HELLO does not
+	link.Delay(budget / 3) // a round trip fits into the budget, but a TLS handshake with HELLO does not
 	redistest.Eventually(t, "call", func() error { return try(s, read("room")) })
 }
 
-// With a hanging server each call takes its budget and no more.
+// If the server hangs, each call ends when its budget is used up.
 func TestHangs(t *testing.T) {
 	long(t)
 	server, s := started(t)
@@ -148,13 +148,13 @@ func TestHangs(t *testing.T) {
 	works(t, s)
 	server.Pause()
 	fails(t, s, "deadline exceeded")
-	const callers, each = 1200, 2 // more than fit into the client's queue
+	const callers, each = 1200, 2 // more calls than fit into the client's queue
 	var wg errgroup.Group
 	for range callers {
 		wg.Go(func() error {
 			for range each {
 				if err := try(s, first("room", node("n", 2))); !errors.Is(err, pinstore.ErrStore) || errors.Is(err, errLate) {
-					return fmt.Errorf("error %v; want an ErrStore in time", err) //nolint:errorlint // it may be nil
+					return fmt.Errorf("error %v; want an ErrStore in time", err) //nolint:errorlint // err may be nil
 				}
 			}
 			return nil
@@ -169,7 +169,7 @@ func TestHangs(t *testing.T) {
 	works(t, s)
 }
 
-// Neither Open nor Close waits for a server that hangs.
+// Open and Close return soon, even if the server hangs.
 func TestCloseWhileHanging(t *testing.T) {
 	long(t)
 	t.Parallel() // it mostly waits
@@ -197,13 +197,13 @@ func TestCloseWhileHanging(t *testing.T) {
 	}
 }
 
-// Close ends calls and attempts to connect, even those about to begin.
+// Close ends all calls and all attempts to connect, even if they are about to begin.
 func TestCloseDuringCalls(t *testing.T) {
 	long(t)
 	server := redistest.Start(t)
 	for range 20 {
 		ctx, cancel := context.WithCancel(t.Context())
-		cancel() // Open returns while it still connects
+		cancel() // so that Open returns before it has connected
 		s := openIn(ctx, t, redisAt{URL: server.URL()})
 		var wg sync.WaitGroup
 		for range 4 {
@@ -241,7 +241,7 @@ func TestReadOnly(t *testing.T) {
 	for _, name := range []string{"claim", "batch", "heartbeat", "heartbeat", "leave"} {
 		call := calls(s, "new")[name]
 		err := within(answerTime, call.do)
-		// The answer to the call before closes the connections, perhaps under this one.
+		// When the server rejects a write, the store closes its connections, perhaps while this call uses one.
 		for limit := time.Now().Add(answerTime); errors.Is(err, call.kind) &&
 			strings.Contains(err.Error(), "closed") && time.Now().Before(limit); {
 			err = within(answerTime, call.do)
@@ -251,7 +251,7 @@ func TestReadOnly(t *testing.T) {
 		}
 	}
 	var err error
-	for limit := time.Now().Add(answerTime); time.Now().Before(limit); { // over the next connections
+	for limit := time.Now().Add(answerTime); time.Now().Before(limit); { // until the store has connected again
 		if err = within(answerTime, calls(s, "room")["index"].do); err == nil {
 			break
 		}
@@ -274,7 +274,7 @@ func TestFull(t *testing.T) {
 		t.Fatal(err)
 	}
 	server.Full(true)
-	if err := within(answerTime, heartbeat); err != nil { // otherwise all rooms would look empty
+	if err := within(answerTime, heartbeat); err != nil { // if heartbeats failed, all rooms would look empty
 		t.Errorf("heartbeat of a participant: %v", err)
 	}
 	if err := try(s, first("new", node("n", 1))); !errors.Is(err, pinstore.ErrStore) || !strings.Contains(err.Error(), "OOM") {
@@ -290,7 +290,7 @@ func TestFull(t *testing.T) {
 	if moved.Err == nil || !strings.Contains(moved.Err.Error(), "OOM") {
 		t.Errorf("replace: error %v; want OOM", moved.Err)
 	}
-	if r := swap(t, s, first("room", node("m", 1))); r.Pin != pin { // it is read, and the index is as it was
+	if r := swap(t, s, first("room", node("m", 1))); r.Pin != pin { // the pin is read, and the index does not change
 		t.Errorf("%v stands; want %v", r.Pin, pin)
 	}
 	if r := swap(t, s, pinstore.Op{Partition: 17, Room: "room", If: pin}); !r.Done {
@@ -303,7 +303,7 @@ func TestFull(t *testing.T) {
 	}
 }
 
-// After SCRIPT FLUSH a script is sent again.
+// After SCRIPT FLUSH, the store sends its scripts again.
 func TestScriptsFlushed(t *testing.T) {
 	server, s := started(t)
 	for range 3 {
@@ -316,14 +316,15 @@ func TestScriptsFlushed(t *testing.T) {
 	}
 }
 
-// After a lost connection no answer passes for fresh.
+// After a lost connection, lost data or a restart, the store notifies its users. After that, answers are fresh again,
+// and later changes are notified.
 func TestNotifiesOfLoss(t *testing.T) {
 	server := redistest.Start(t)
 	s, other := ready(t, redisAt{URL: server.URL()}), ready(t, redisAt{URL: server.URL()})
 	notified := listen(s)
 	for name, lost := range map[string]func(){
 		"connection killed": func() { server.Do("CLIENT", "KILL", "TYPE", "pubsub") },
-		"data flushed": func() { // the next heartbeat finds it
+		"data flushed": func() { // the next heartbeat detects the loss
 			server.Do("FLUSHALL")
 			_, _ = s.Heartbeat(t.Context(), node("n", 1), time.Hour, nil)
 		},
@@ -399,7 +400,8 @@ func TestNotifiesOfManyRooms(t *testing.T) {
 	})
 }
 
-// An op with a foreign index fails alone: the ops before it in the script are done and published.
+// If the index of one op holds a value that roost did not write, only this op of the batch fails. The other ops are
+// performed, and their changes are published.
 func TestForeignIndexInABatch(t *testing.T) {
 	server := redistest.Start(t)
 	s, other := ready(t, redisAt{URL: server.URL()}), ready(t, redisAt{URL: server.URL()})
@@ -417,7 +419,7 @@ func TestForeignIndexInABatch(t *testing.T) {
 	redistest.Eventually(t, "the move", func() error { return notified.have("one") })
 }
 
-// Users of one store are notified of each other's changes, also of those that may have failed.
+// If several users share a store, a change by one user is notified to all, even if the change may have failed.
 func TestUsersOfOneStore(t *testing.T) {
 	server, s := started(t)
 	notified := listen(s)
@@ -441,7 +443,7 @@ func TestUsersOfOneStore(t *testing.T) {
 	if err := notified.have("another"); err != nil {
 		t.Error(err)
 	}
-	// If the op takes effect later, its message counts, although it is this store's own.
+	// If the failed op takes effect later, the store receives its own message, and notifies its users of the room.
 	notified.reset()
 	s.news.message(s.news.self + "\nanother\nroom")
 	if err := notified.have("another"); err != nil || notified.have("room") == nil {
@@ -449,7 +451,7 @@ func TestUsersOfOneStore(t *testing.T) {
 	}
 }
 
-// An instance is not notified of its own changes.
+// If a store has only one user, it does not notify the user of the user's own changes.
 func TestNoEcho(t *testing.T) {
 	server := redistest.Start(t)
 	s, other := ready(t, redisAt{URL: server.URL()}), ready(t, redisAt{URL: server.URL()})

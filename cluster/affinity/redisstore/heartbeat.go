@@ -64,7 +64,7 @@ func (b *beats) lost(self lease.Incarnation, asked time.Time, ttl time.Duration,
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	now := time.Now()
-	lost := !known && now.Before(b.until[self]) // it was to last until after the script ran
+	lost := !known && now.Before(b.until[self]) // the previous heartbeat should have lasted until after the script ran
 	if b.until == nil {
 		b.until = make(map[lease.Incarnation]time.Time)
 	}

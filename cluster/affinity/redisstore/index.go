@@ -67,7 +67,7 @@ type reading struct {
 type shelf struct {
 	partition placement.Partition
 	at        lease.Incarnation
-	read      int // entries so far
+	read      int // number of entries read so far
 }
 
 // shelves returns the shelves of the incarnations for which want returns true. shelves calls want only on the
@@ -128,7 +128,7 @@ func (s *Store) read(ctx context.Context, names keys, shelves []shelf) (reading,
 	for i, rooms := range pages {
 		of := shelves[i]
 		switch {
-		case rooms == nil: // it could not be read
+		case rooms == nil: // the page could not be read
 		case len(rooms) > 0:
 			full = append(full, i)
 		case of.read == 0: // perhaps a listed incarnation without rooms

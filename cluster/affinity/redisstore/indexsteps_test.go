@@ -10,8 +10,9 @@ import (
 	"github.com/roost-cluster/roost/lease"
 )
 
-// After any ops, also over the end of a step, the index of an incarnation lasts as long as
-// each of its pins, and the incarnation is listed for as long as its index.
+// After random ops, some of which move the expiry of the index to its next step, the index of an incarnation lasts at
+// least as long as each of its pins. The list of incarnations contains the incarnation at least as long as its index
+// lasts.
 func TestIndexSteps(t *testing.T) {
 	server, s := started(t)
 	lasts := func(key string) int {
@@ -22,7 +23,8 @@ func TestIndexSteps(t *testing.T) {
 		}
 		return ttl
 	}
-	// A key outlives the key that was looked up before, by no more than the time in between.
+	// outlives checks that long expires after short, with a second of tolerance because the keys are read one after the
+	// other.
 	outlives := func(long, short string) {
 		t.Helper()
 		if brief := lasts(short); brief > 0 && lasts(long) < brief-1000 {

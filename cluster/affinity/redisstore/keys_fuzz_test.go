@@ -6,7 +6,8 @@ import (
 	"testing"
 )
 
-// FuzzPin: each value in Redis is a valid pin, which reads the same when it is written again, or an error.
+// FuzzPin checks that each value in Redis is either an error, or a valid pin that is still the same after it was
+// written and read again.
 func FuzzPin(f *testing.F) {
 	for _, text := range []string{
 		"", "a|1|2|3", "a|1|2|3|", "a|1|2|03|p=1", "a|1|2|3|p|q", "||||",

@@ -13,9 +13,8 @@ import (
 	"github.com/roost-cluster/roost/placement"
 )
 
-// A slot moves key by key to another master, back and forth, while two instances claim,
-// read and refresh its rooms: each claim returns the pin that stands, and no call fails. Their user has the rights
-// in doc.go alone.
+// A slot moves key by key to another master and back, while two stores claim, read and refresh its rooms. Each claim
+// returns the room's current pin, and no call fails. The stores connect as a user that has only the rights in doc.go.
 func TestSlotMigration(t *testing.T) {
 	long(t)
 	t.Parallel()
@@ -41,15 +40,15 @@ func TestSlotMigration(t *testing.T) {
 					return
 				case <-time.After(500 * time.Microsecond):
 				}
-				op := first(fmt.Sprint("room ", i%rooms), node("m", 2)) // a claim by another node
+				op := first(fmt.Sprint("room ", i%rooms), node("m", 2)) // another node claims the room
 				isNew := i/2%4 == 0
 				switch {
-				case isNew: // each room by both
+				case isNew: // both stores claim each new room
 					op = first(fmt.Sprint("new ", i/2), node("x", uint64(c)+1))
 					op.Set.Needs = "p=1"
 				case i%3 == 0:
 					op = read(op.Room)
-				case i%3 == 1: // a refresh by its host
+				case i%3 == 1: // the host of the room refreshes its pin
 					op.If, op.Set.Incarnation = pinned[i%rooms], pinned[i%rooms].Incarnation
 				}
 				ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second) // the machine may be busy
@@ -93,10 +92,10 @@ func TestSlotMigration(t *testing.T) {
 	}
 }
 
-// An operation has the same result with a command for each key as in one script.
+// An op has the same result, whether the store performs it with one script or with a command for each key.
 func TestApartAsAtOnce(t *testing.T) {
 	server, s := started(t)
-	const epoch = 5_000_000_000_000_000 // in the year 2128: greater than the time
+	const epoch = 5_000_000_000_000_000 // an epoch of the year 2128, so greater than the server's time
 	pin := func(at lease.Incarnation, epoch uint64) pinstore.Pin {
 		return pinstore.Pin{Incarnation: at, Epoch: epoch, Size: 2, Needs: "p=1|3"}
 	}

@@ -11,7 +11,7 @@ import (
 	"github.com/roost-cluster/roost/internal/redistest"
 )
 
-// forms are the ways to have one address for a master that changes.
+// forms returns the ways in which one address can lead to a master that changes.
 func forms() map[string]func(testing.TB) *redistest.Failover {
 	all := map[string]func(testing.TB) *redistest.Failover{"balancer": redistest.StartBalanced}
 	if runtime.GOOS == "linux" {
@@ -20,8 +20,8 @@ func forms() map[string]func(testing.TB) *redistest.Failover {
 	return all
 }
 
-// A master that becomes a replica and stays up keeps its connections. They are closed once it rejects a write, so that
-// the next ones go where the address leads to by then.
+// A master that becomes a replica does not close its connections. The store closes them when the server rejects a
+// write, so the next connections go to the server to which the address then leads.
 func TestMasterMoves(t *testing.T) {
 	for form, start := range forms() {
 		t.Run(form, func(t *testing.T) {
@@ -45,7 +45,7 @@ func TestMasterMoves(t *testing.T) {
 	}
 }
 
-// Where sentinels or a cluster name the master, a demoted one is left without the loss of a connection to others.
+// If sentinels or a cluster name the master, the store follows them from a demoted master to the new master.
 func TestMasterDemoted(t *testing.T) {
 	long(t)
 	for name, start := range map[string]func(*testing.T) (url string, demote func(key string)){

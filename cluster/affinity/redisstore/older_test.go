@@ -11,8 +11,8 @@ import (
 	"github.com/roost-cluster/roost/internal/redistest"
 )
 
-// Redis restarts with a copy of its data from before the latest hostings of two rooms. One
-// is hosted, one has ended. Both get greater epochs than ever before.
+// Redis restarts with an old copy of its data, which lacks the latest hostings of two rooms. One room is still hosted,
+// the other has ended. Both rooms get greater epochs than before.
 func TestEpochsAfterOlderCopy(t *testing.T) {
 	server := redistest.Start(t)
 	agent, err := cluster.Start(t.Context(), cluster.Config{

@@ -25,7 +25,7 @@ func TestPrefixRefused(t *testing.T) {
 	}
 }
 
-// accessList returns the rights of a user by doc.go.
+// accessList returns the rights that doc.go lists for a user.
 func accessList(t *testing.T) []string {
 	t.Helper()
 	doc, err := os.ReadFile("doc.go")
@@ -39,7 +39,7 @@ func accessList(t *testing.T) []string {
 	return rights
 }
 
-// The commands in doc.go are enough.
+// A user with only the rights in doc.go can use all calls of a store.
 func TestAccessList(t *testing.T) {
 	server := redistest.Start(t)
 	server.Do(append([]string{"ACL", "SETUSER", "roost", "on", ">" + secret}, accessList(t)...)...)

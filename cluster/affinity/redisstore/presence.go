@@ -89,7 +89,7 @@ func (s *Presence) Members(ctx context.Context, stale time.Duration, room presen
 		return nil, err
 	}
 	var members []presence.Member
-	place := make(map[string]int) // in members, by name
+	place := make(map[string]int) // index in members by name
 	key := []string{s.store.participants(room)}
 	for last := "0"; ; {
 		results, err := s.run(ctx, "members", s.members, []call{{key, []string{age, strconv.Itoa(most), last}}})

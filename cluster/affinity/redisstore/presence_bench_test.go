@@ -14,9 +14,9 @@ import (
 	"github.com/roost-cluster/roost/placement"
 )
 
-// BenchmarkPresenceHeartbeat is a heartbeat of 10,000 participants in 500 rooms, as
-// a node sends it over an interval, here at once; for comparison a bare client with as
-// many ZADDs, one a participant and one a room.
+// BenchmarkPresenceHeartbeat sends the heartbeats of 10,000 participants in 500 rooms. A node would spread them over an
+// interval, but the benchmark sends them in one call. For comparison, a bare client sends a ZADD for each participant,
+// and a ZADD for each room.
 func BenchmarkPresenceHeartbeat(b *testing.B) {
 	const rooms, each = 500, 20
 	server := redistest.Start(b)
@@ -78,8 +78,8 @@ func BenchmarkPresenceHeartbeat(b *testing.B) {
 	})
 }
 
-// BenchmarkPresenceMembers reads a room of 100,000. max-µs is the longest time for which
-// a command held up the server; the bare command reads the room at once.
+// BenchmarkPresenceMembers reads a room of 100,000 participants. max-µs is the longest time for which one command
+// occupied the server. For comparison, a bare client reads the room with one command.
 func BenchmarkPresenceMembers(b *testing.B) {
 	server := redistest.Start(b)
 	store := ready(b, redisAt{URL: server.URL()}).Presence()

@@ -13,8 +13,8 @@ import (
 	"github.com/roost-cluster/roost/internal/redistest"
 )
 
-// The store behaves like a map from participant to last heartbeat, on a server with a
-// clock that the test sets.
+// The store behaves like a map from each participant to its last heartbeat. The test sets the clock that the scripts
+// read.
 func TestPresenceReference(t *testing.T) {
 	server := redistest.Start(t)
 	store := ready(t, redisAt{URL: server.URL()}).Presence()

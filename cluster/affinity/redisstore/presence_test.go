@@ -15,7 +15,7 @@ import (
 	"github.com/roost-cluster/roost/internal/redistest"
 )
 
-// at is a script with the server's clock at ms.
+// at returns a script for which the server's clock always shows ms.
 func at(source string, ms int64) script {
 	return newScript(fmt.Sprintf(`
 		local server = redis
@@ -26,13 +26,13 @@ func at(source string, ms int64) script {
 		%s`, ms/1000, ms%1000*1000+999, source))
 }
 
-// frozen is a store on a server with its clock at now.
+// frozen returns a copy of p for which the server's clock always shows now.
 func frozen(p *Presence, now int64) *Presence {
 	return &Presence{p.store, at(presenceHeartbeatSource, now), at(membersSource, now), at(countSource, now)}
 }
 
-// A member that is exactly stale is out, before and after its removal; a member a
-// millisecond younger is in. Time is the server's.
+// A member whose heartbeat is exactly as old as stale is not returned, before and after its removal. A member whose
+// heartbeat is a millisecond younger is returned. The server's clock measures the age.
 func TestPresenceBoundary(t *testing.T) {
 	server := redistest.Start(t)
 	store := ready(t, redisAt{URL: server.URL()}).Presence()
@@ -73,7 +73,8 @@ func TestPresenceBoundary(t *testing.T) {
 	}
 }
 
-// One command for each room, one range command in it, and no scan of keys.
+// The store sends one command for each room. Each of these runs at most one range command, and none of them scans the
+// keys.
 func TestPresenceCommands(t *testing.T) {
 	server := redistest.Start(t)
 	store := ready(t, redisAt{URL: server.URL()}).Presence()
@@ -93,7 +94,7 @@ func TestPresenceCommands(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	run() // and load the scripts
+	run() // to load the scripts
 	server.ResetStats()
 	run()
 	got := server.Commands()
@@ -117,7 +118,7 @@ func TestPresenceCommands(t *testing.T) {
 	}
 }
 
-// A room that cannot be written does not affect the others.
+// If one room cannot be written, the store still writes the others.
 func TestPresencePoisonedRoom(t *testing.T) {
 	server := redistest.Start(t)
 	store := ready(t, redisAt{URL: server.URL()}).Presence()
@@ -139,8 +140,8 @@ func TestPresencePoisonedRoom(t *testing.T) {
 	}
 }
 
-// A room is read in pages that do not divide a millisecond: none of its members is left
-// out, whether many have one heartbeat or each its own.
+// The store reads a room in pages, and returns each member exactly once, whether the members have equal or different
+// times. A page contains all members with the same millisecond.
 func TestPresencePages(t *testing.T) {
 	server := redistest.Start(t)
 	store := ready(t, redisAt{URL: server.URL()}).Presence()
@@ -148,7 +149,7 @@ func TestPresencePages(t *testing.T) {
 	room := presence.Room{Partition: 17, Name: "r"}
 	for _, c := range []struct {
 		name         string
-		alone, alike int // members with a heartbeat of their own, and after them with one
+		alone, alike int // members with different heartbeats, and then members with the same heartbeat
 		commands     int64
 	}{
 		{"less than a page", most - 1, 0, 1},
@@ -180,8 +181,8 @@ func TestPresencePages(t *testing.T) {
 	}
 }
 
-// While a room is read, its members send heartbeats, which changes their place in the
-// order of pages: each is in the answer, once.
+// While the store reads a room page by page, its members send heartbeats, which move them to later pages. The answer
+// contains each member exactly once.
 func TestPresencePagesMove(t *testing.T) {
 	store := ready(t, redisAt{URL: redistest.Start(t).URL()}).Presence()
 	room := presence.Room{Partition: 17, Name: "r"}

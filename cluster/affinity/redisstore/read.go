@@ -83,7 +83,7 @@ func pinResult(text string, ttl int64) (pinstore.Result, error) {
 	}
 	fresh := maxFresh
 	switch ttl {
-	case none: // the TTL was removed
+	case none: // the key has lost its TTL
 	case expired:
 		fresh = 0
 	default:

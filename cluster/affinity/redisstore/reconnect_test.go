@@ -12,8 +12,8 @@ import (
 	"github.com/roost-cluster/roost/internal/redistest"
 )
 
-// No answer over a new connection comes before the notification that the previous one was lost: what the
-// server forgot in between would pass for a change of another node.
+// After a lost connection, the store notifies of the loss before it returns an answer from a new connection. Otherwise
+// a pin that the server lost in between would look like a change by another node.
 func TestLossIsNotifiedBeforeTheNextAnswer(t *testing.T) {
 	server, s := started(t)
 	notified := listen(s)
@@ -44,9 +44,10 @@ func TestLossIsNotifiedBeforeTheNextAnswer(t *testing.T) {
 				}
 			})
 		}
-		// In one transaction, so that the lost connection hears of no change.
+		// A single transaction kills the connections and deletes the pin, so that the store is not notified of the
+		// change.
 		answers := other.DoMulti(ctx, other.B().Multi().Build(), other.B().ClientKill().TypeNormal().SkipmeYes().Build(),
-			other.B().ClientKill().TypePubsub().SkipmeYes().Build(), // with a subscription
+			other.B().ClientKill().TypePubsub().SkipmeYes().Build(), // also the connection with the subscription
 			other.B().Del().Key(names(s).pin(17, "room")).Build(), other.B().Exec().Build())
 		if done, err := answers[4].AsIntSlice(); err != nil || done[0]+done[1] < 1 || done[2] != 1 {
 			t.Fatalf("the server killed and deleted %d, %v", done, err)
@@ -58,7 +59,7 @@ func TestLossIsNotifiedBeforeTheNextAnswer(t *testing.T) {
 	}
 }
 
-// A lost connection may have cost data.
+// The server may have lost data when a connection is lost, so the store notifies of the loss.
 func TestLossIsNotified(t *testing.T) {
 	server, s := started(t)
 	notified := listen(s)

@@ -17,7 +17,7 @@ import (
 
 // counted is the answer of the script reserve.lua.
 type counted struct {
-	quarter string // where the units were counted; empty: they would exceed the limit
+	quarter string // the quarter of a second in which the units were counted; empty if they would exceed the limit
 	before  int64
 	err     error
 }

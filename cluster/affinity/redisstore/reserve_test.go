@@ -11,8 +11,8 @@ import (
 	"github.com/roost-cluster/roost/placement"
 )
 
-// A process ends between the commands of a claim with a limit. The room has one pin or none, the
-// index has what is pinned, and the node gets no more than one room beyond its limit.
+// A process ends between the commands of a claim with a limit. Afterwards the room has at most one pin, the index has
+// all pinned rooms, and the node gets at most one room beyond its limit.
 func TestClaimCutShort(t *testing.T) {
 	server := redistest.Start(t)
 	a, b := ready(t, redisAt{URL: server.URL()}), ready(t, redisAt{URL: server.URL()})
@@ -36,8 +36,8 @@ func TestClaimCutShort(t *testing.T) {
 		return pins
 	}
 	for name, c := range map[string]struct {
-		units, pin bool  // commands that have run
-		beyond     int64 // units that the limit lacks
+		units, pin bool  // which commands have run
+		beyond     int64 // by how many units the op lowers the limit
 		more       int   // rooms that the node gets afterwards
 	}{
 		"before both":            {more: 2},
@@ -78,7 +78,8 @@ func TestClaimCutShort(t *testing.T) {
 	}
 }
 
-// Units of a claim without a pin, since that could not be written, are taken back: a shard that is down fills no node.
+// If the pin of a claim cannot be written, the claim's units are returned. Otherwise, claims on a shard that is down
+// would use up the limits of the nodes.
 func TestUnitsOfAFailedClaim(t *testing.T) {
 	server := redistest.Start(t)
 	s := ready(t, redisAt{URL: server.URL()})
@@ -94,7 +95,7 @@ func TestUnitsOfAFailedClaim(t *testing.T) {
 			t.Fatalf("%+v, want an error", got)
 		}
 	}
-	const soon = 30 * time.Second // units get old within two minutes, at most
+	const soon = 30 * time.Second // units would expire only after up to two minutes
 	for began := time.Now(); !claim("good").Done; {
 		if time.Since(began) > soon {
 			t.Fatal("no other room can be claimed")

@@ -26,7 +26,7 @@ import (
 	"github.com/roost-cluster/roost/placement"
 )
 
-// bench is a node on a real server, and a bare client.
+// bench is a node with a real Redis server, and a bare client of the server.
 type bench struct {
 	server *redistest.Server
 	agent  *cluster.Agent
@@ -38,7 +38,7 @@ func newBench(b *testing.B) *bench {
 	server := redistest.Start(b)
 	agent, err := cluster.Start(b.Context(), cluster.Config{
 		ID: "bench", Bind: "127.0.0.1:0", Network: cluster.Local, Log: slog.New(slog.DiscardHandler),
-		LeaseTTL: time.Minute, // a busy machine must not fence the agent, which forgets its pins then
+		LeaseTTL: time.Minute, // a busy machine must not fence the agent, because a fenced agent forgets its pins
 	})
 	if err != nil {
 		b.Fatal(err)
@@ -48,7 +48,7 @@ func newBench(b *testing.B) *bench {
 	return &bench{server, agent, bareClient(b, server)}
 }
 
-// bareClient is set like that of rueidisconn.
+// bareClient returns a client with the same settings as the client in rueidisconn.
 func bareClient(b *testing.B, server *redistest.Server) rueidis.Client {
 	b.Helper()
 	opt, err := rueidis.ParseURL(server.URL())
@@ -68,7 +68,7 @@ func bareClient(b *testing.B, server *redistest.Server) rueidis.Client {
 
 func (n *bench) resolver(b *testing.B, store pinstore.Store) *affinity.Resolver {
 	b.Helper()
-	// A slow join is measured, not degraded.
+	// With the long budget, a slow join is measured instead of becoming degraded.
 	cfg := affinity.Config{Budget: time.Minute, Log: slog.New(slog.DiscardHandler)}
 	rooms, err := affinity.Start(n.agent, store, cfg)
 	if err != nil {
@@ -78,7 +78,7 @@ func (n *bench) resolver(b *testing.B, store pinstore.Store) *affinity.Resolver 
 	return rooms
 }
 
-// unsure is a store with answers that are never fresh.
+// unsure is a store whose answers are never fresh.
 type unsure struct{ *Store }
 
 func (s unsure) Swap(ctx context.Context, ops ...pinstore.Op) []pinstore.Result {
@@ -89,10 +89,10 @@ func (s unsure) Swap(ctx context.Context, ops ...pinstore.Op) []pinstore.Result 
 	return results
 }
 
-// BenchmarkResolve compares joins with a bare command on the same server, by one caller and by
-// 64. Each repetition is a slice of the bare command and a slice of joins, and the ratio of
-// the two times; times-bare is the median ratio. So work of other processes on the machine
-// slows both. server-ns/op is the CPU time of the server, client-ns/op that of this process.
+// BenchmarkResolve compares joins with a bare command on the same server, by one caller and by 64 callers. Each
+// repetition runs some bare commands, then some joins, and divides the two times. times-bare is the median of these
+// ratios. Other processes on the machine slow both down, so they hardly affect the ratio. server-ns/op is the CPU time
+// of the server, client-ns/op the CPU time of this process.
 func BenchmarkResolve(b *testing.B) {
 	n := newBench(b)
 	rooms := n.resolver(b, open(b, redisAt{URL: n.server.URL()}))
@@ -117,10 +117,10 @@ func BenchmarkResolve(b *testing.B) {
 	var next atomic.Int64
 	for _, c := range []struct {
 		name string
-		each int // calls of a slice
+		each int // calls in each repetition
 		call func() error
 	}{
-		{"bare EVALSHA", 4000, bare}, // the ratio is 1, but for noise
+		{"bare EVALSHA", 4000, bare}, // the ratio is 1, except for noise
 		{"bare GET", 4000, func() error {
 			return n.bare.Do(context.Background(), n.bare.B().Get().Key("k").Build()).Error()
 		}},
@@ -136,7 +136,7 @@ func BenchmarkResolve(b *testing.B) {
 		}},
 	} {
 		for _, callers := range []int{1, 64} {
-			// As many calls by 64 callers as their connection pipelines well, and fewer by one.
+			// 64 callers pipeline well, so they make many calls in a repetition. A single caller makes fewer.
 			bares, calls := 4000, c.each
 			if callers == 1 {
 				bares, calls = bares/64, calls/64
@@ -160,7 +160,7 @@ func BenchmarkResolve(b *testing.B) {
 	}
 }
 
-// slice has some callers make calls, and returns the nanoseconds of one.
+// slice divides the calls among the callers, and returns the nanoseconds for each call.
 func slice(b *testing.B, calls, callers int, call func() error) float64 {
 	b.Helper()
 	var left atomic.Int64
@@ -181,7 +181,7 @@ func slice(b *testing.B, calls, callers int, call func() error) float64 {
 	return float64(time.Since(began).Nanoseconds()) / float64(calls)
 }
 
-// serverTime returns the nanoseconds of CPU that the server has used for commands.
+// serverTime returns the CPU time in nanoseconds that the server has used for commands.
 func (n *bench) serverTime(b *testing.B) (sum float64) {
 	b.Helper()
 	for line := range strings.Lines(n.server.Do("INFO", "cpu")) {
@@ -196,7 +196,7 @@ func (n *bench) serverTime(b *testing.B) (sum float64) {
 	return sum
 }
 
-// ownTime returns the nanoseconds of CPU that this process has used.
+// ownTime returns the CPU time in nanoseconds that this process has used.
 func ownTime(b *testing.B) float64 {
 	b.Helper()
 	var u syscall.Rusage
@@ -211,7 +211,7 @@ func median(of []float64) float64 {
 	return of[len(of)/2]
 }
 
-// resolve fails unless the source is want; 0 is any.
+// resolve fails unless the source of the answer is want. If want is 0, resolve accepts any source.
 func resolve(rooms *affinity.Resolver, room string, want affinity.Source) error {
 	a, err := rooms.Resolve(context.Background(), room, affinity.Demand{Size: 2})
 	if err == nil && want != 0 && a.Source != want {
@@ -220,12 +220,11 @@ func resolve(rooms *affinity.Resolver, room string, want affinity.Source) error 
 	return err
 }
 
-// BenchmarkFailover fails over the rooms of a dead node, by the one node that owns all
-// partitions then.
+// BenchmarkFailover fails over the rooms of a dead node. The only live node owns all partitions and does all the work.
 func BenchmarkFailover(b *testing.B) {
 	n := newBench(b)
 	store := open(b, redisAt{URL: n.server.URL()})
-	// An earlier incarnation of this node is dead for certain: no lease has to expire.
+	// An earlier incarnation of this node is certainly dead, so no lease has to expire.
 	dead := lease.Incarnation{Node: "bench", Number: 1}
 	ops := make([]pinstore.Op, 5000)
 	for i := range ops {

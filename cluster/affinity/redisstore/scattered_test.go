@@ -12,8 +12,8 @@ import (
 	"github.com/roost-cluster/roost/placement"
 )
 
-// A server that looks like one, and keeps its keys on several, refuses a script with the keys of
-// several partitions. Each op is then performed, once.
+// A server looks like a single server, but keeps its keys on several servers, so it refuses a script with keys of
+// several partitions. The store then performs each op separately, exactly once.
 func TestScattered(t *testing.T) {
 	cluster := redistest.StartCluster(t, 1, 0)
 	client := redis.NewClient(&redis.Options{Addr: cluster.Owner(keys{prefix: DefaultPrefix}.pin(17, "")).Addr(), MaxRetries: -1})
@@ -22,7 +22,7 @@ func TestScattered(t *testing.T) {
 	ops := make([]pinstore.Op, 3*maxOps)
 	for i := range ops {
 		ops[i] = first(fmt.Sprint("room ", i), node("n", 1))
-		if i >= maxOps { // the first batch is of one partition, and is not refused
+		if i >= maxOps { // the first batch is in a single partition, so it is not refused
 			ops[i].Partition = placement.Partition(i % 5)
 		}
 		reads[i] = pinstore.Op{Partition: ops[i].Partition, Room: ops[i].Room}
@@ -38,7 +38,7 @@ func TestScattered(t *testing.T) {
 			if r.Err != nil || !r.Done || r.Pin.Incarnation != node("n", 1) {
 				t.Fatalf("op %d: %+v", i, r)
 			}
-			ops[i].If = r.Pin // the second time each is refreshed
+			ops[i].If = r.Pin // the second pass refreshes each pin
 		}
 	}
 	refused()
@@ -49,7 +49,7 @@ func TestScattered(t *testing.T) {
 	}
 	refused()
 
-	// A store that has written nothing finds the rooms, too.
+	// A store that has not written anything also finds the rooms.
 	later := goRedis(t, redis.NewClient(client.Options()), "")
 	found, err := later.Index(t.Context(), []placement.Partition{1}, func(lease.Incarnation) bool { return true }, 1<<20)
 	if err != nil || len(found) == 0 {

@@ -2,7 +2,7 @@ package redisstore
 
 import (
 	"context"
-	"crypto/sha1" //nolint:gosec // Redis names scripts by it
+	"crypto/sha1" //nolint:gosec // Redis identifies scripts by their SHA-1
 	_ "embed"
 	"encoding/hex"
 	"strconv"
@@ -30,7 +30,7 @@ var (
 type script struct{ source, hash string }
 
 func newScript(source string) script {
-	sum := sha1.Sum([]byte(source)) //nolint:gosec // Redis names scripts by it
+	sum := sha1.Sum([]byte(source)) //nolint:gosec // Redis identifies scripts by their SHA-1
 	return script{source, hex.EncodeToString(sum[:])}
 }
 
@@ -43,7 +43,7 @@ func (s script) run(ctx context.Context, c redisconn.Conn, calls ...call) []redi
 		return nil
 	}
 	replies := c.Do(ctx, s.commands("EVALSHA", s.hash, calls)...)
-	var again []int // calls to a server that does not have the script, because it has started or taken over
+	var again []int // calls to a server that lacks the script, because it has just started or taken over
 	for i := range replies {
 		if redisconn.IsKind(replies[i].Err, "NOSCRIPT") {
 			again = append(again, i)

@@ -117,7 +117,7 @@ func storeError(what string, err error) error { return errorOf(pinstore.ErrStore
 func errorOf(kind error, what string, err error) error {
 	hint := ""
 	switch {
-	case redisconn.IsKind(err, "ASK"): // the client follows by itself if it may
+	case redisconn.IsKind(err, "ASK"): // the client follows the redirection itself if it has the permission
 		hint = " (a slot is moving; if this persists, the Redis user lacks the permission +asking)"
 	case err != nil && strings.Contains(err.Error(), "permissions to access a channel"):
 		hint = " (give the Redis user access to the channel, for example with &roost:*)"

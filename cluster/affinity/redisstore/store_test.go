@@ -23,7 +23,7 @@ import (
 	"github.com/roost-cluster/roost/placement"
 )
 
-// redisAt is where Redis is.
+// redisAt says how to reach a Redis server.
 type redisAt struct {
 	URL         string
 	Prefix      string
@@ -37,13 +37,13 @@ func (a redisAt) options() rueidisconn.Options {
 	return rueidisconn.Options{URL: a.URL, TLS: a.TLS, Credentials: a.Credentials, SentinelPassword: a.SentinelPassword}
 }
 
-// open opens a store that is closed with the test.
+// open opens a store. The store is closed at the end of the test.
 func open(tb testing.TB, to redisAt) *Store {
 	tb.Helper()
 	return openIn(tb.Context(), tb, to)
 }
 
-// openIn waits for the first attempt to connect until ctx ends.
+// openIn opens a store, and waits for the first attempt to connect until ctx ends.
 func openIn(ctx context.Context, tb testing.TB, to redisAt) *Store {
 	tb.Helper()
 	conn, err := rueidisconn.Open(ctx, to.options())
@@ -62,8 +62,8 @@ func openIn(ctx context.Context, tb testing.TB, to redisAt) *Store {
 	return s
 }
 
-// ready is open for a running server, and waits for its answer and the subscription. The first attempt to connect may
-// fail on a busy machine.
+// ready opens a store on a running server, and waits until the store has an answer and its subscription. The first
+// attempt to connect may fail on a busy machine.
 func ready(tb testing.TB, to redisAt) *Store {
 	tb.Helper()
 	s := open(tb, to)
@@ -74,20 +74,20 @@ func ready(tb testing.TB, to redisAt) *Store {
 	return s
 }
 
-// names returns the names of the keys of a store that is ready.
+// names returns the key names of a store that is ready.
 func names(s *Store) keys {
 	k, _ := s.keys()
 	return k
 }
 
-// started returns a server and a store on it.
+// started starts a server, and returns it with a store that is ready.
 func started(tb testing.TB) (*redistest.Server, *Store) {
 	tb.Helper()
 	server := redistest.Start(tb)
 	return server, ready(tb, redisAt{URL: server.URL()})
 }
 
-// long skips a test of seconds under -short.
+// long skips a test that takes seconds, if -short is set.
 func long(t *testing.T) {
 	t.Helper()
 	if testing.Short() {
@@ -95,8 +95,7 @@ func long(t *testing.T) {
 	}
 }
 
-// conform runs the suite. Tests on one server use different rooms, and different prefixes, since each is a
-// separate cluster.
+// conform runs the suite. Each test has its own prefix, because it is a separate cluster on the same server.
 func conform(t *testing.T, opt redisAt) {
 	t.Helper()
 	opt.URL = redistest.Patient(opt.URL)
@@ -110,12 +109,12 @@ func conform(t *testing.T, opt redisAt) {
 	})
 }
 
-// A program's own go-redis client serves as well.
+// A store works with the go-redis client of a program.
 func TestGoRedis(t *testing.T) {
 	long(t)
 	t.Parallel()
 	server, cluster := redistest.Start(t), redistest.StartCluster(t, 3, 0)
-	addrs := []string{cluster.Owner("any key").Addr()} // which names the others
+	addrs := []string{cluster.Owner("any key").Addr()} // this server names the others
 	for name, dial := range map[string]func() redis.UniversalClient{
 		"server": func() redis.UniversalClient {
 			return redis.NewClient(&redis.Options{Addr: server.Addr(), MaxRetries: -1})
@@ -142,7 +141,7 @@ func TestGoRedis(t *testing.T) {
 	})
 }
 
-// goRedis returns a store over a client of go-redis, which are closed with the test.
+// goRedis returns a store that uses a go-redis client. Both are closed at the end of the test.
 func goRedis(tb testing.TB, client redis.UniversalClient, prefix string) *Store {
 	tb.Helper()
 	s, err := New(goredisconn.New(client), Options{Prefix: prefix})
@@ -174,7 +173,7 @@ func TestStandalone(t *testing.T) {
 		t.Errorf("no key has the default prefix: %s", keys)
 	}
 	for _, name := range []string{"keys", "scan", "zscan", "monitor"} {
-		if n := s.Commands()[name]; n > 1 || n == 1 && name != "keys" { // one is this test's
+		if n := s.Commands()[name]; n > 1 || n == 1 && name != "keys" { // this test itself calls KEYS once
 			t.Errorf("%d times %s", n, name)
 		}
 	}
@@ -213,7 +212,7 @@ func node(id lease.NodeID, incarnation uint64) lease.Incarnation {
 	return lease.Incarnation{Node: id, Number: incarnation}
 }
 
-// first is a claim of room.
+// first returns an op that claims the room.
 func first(room string, by lease.Incarnation) pinstore.Op {
 	return pinstore.Op{Partition: 17, Room: room, Set: pinstore.Pin{Incarnation: by, Size: 2}, TTL: time.Hour}
 }
@@ -230,9 +229,9 @@ func swap(tb testing.TB, s *Store, op pinstore.Op) pinstore.Result {
 	return r
 }
 
-// within returns an error unless f returns soon after its context ends. The time counts
-// from when another goroutine has seen the end, since a busy machine is late for all. The
-// client itself gives up a server after 2.5 s.
+// within returns an error unless f returns soon after its context ends. On a busy machine, every goroutine may run
+// late, so within counts from the moment when another goroutine noticed the end. The client itself gives up on a server
+// after 2.5 s.
 func within(limit time.Duration, f func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(context.Background(), limit)
 	defer cancel()

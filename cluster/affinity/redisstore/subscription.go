@@ -79,7 +79,7 @@ type unanswered struct {
 }
 
 func (u *unanswered) add(room string) {
-	const most = 4096 // more rooms only lose the notification, and are fresh for 30 s at most
+	const most = 4096 // for further rooms, only the notification is lost, and answers are fresh for at most 30 s
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	now := time.Now()
@@ -128,7 +128,7 @@ type subscription struct {
 
 	// life identifies the current subscription. life is nil while there is no subscription.
 	life atomic.Pointer[subscribed]
-	why  atomic.Pointer[error] // why there is none
+	why  atomic.Pointer[error] // why there is no subscription
 
 	unsure unanswered    // rooms of own ops without an answer
 	echoed chan struct{} // holds one
@@ -196,7 +196,7 @@ func (n *subscription) subscribe(life context.Context) (worked bool, err error) 
 			return worked, err
 		}
 		worked = true
-		if len(n.broken) > 0 { // since the echo was sent
+		if len(n.broken) > 0 { // the subscription was lost after the echo was sent
 			continue
 		}
 		if n.life.Load() == nil {
@@ -214,13 +214,13 @@ func (n *subscription) subscribe(life context.Context) (worked bool, err error) 
 // listens waits until an echo comes back. listens repeats the first echoes, because the store may publish
 // them before the server has registered the subscription.
 func (n *subscription) listens(ctx context.Context, worked bool) error {
-	drain(n.echoed) // of an echo that came late
+	drain(n.echoed) // discard an echo that came late
 	again, until := 5*time.Millisecond, time.Now().Add(echoTime)
 	if worked {
 		again = time.Second
 	}
 	for ; ; again = min(2*again, time.Second) {
-		failed := n.echo(ctx) // no verdict yet: in a Redis Cluster it may have gone to a server that is down
+		failed := n.echo(ctx) // not conclusive: in a Redis Cluster, the echo may have gone to a server that is down
 		select {
 		case <-n.echoed:
 			return nil

@@ -14,13 +14,13 @@ import (
 
 // postOffice is a connection that delivers messages to its subscriber, unless it is dead.
 type postOffice struct {
-	redisconn.Conn // has no other commands
+	redisconn.Conn // other commands are not implemented
 
 	dead   atomic.Bool
 	fail   error // of PUBLISH
 	lost   func()
 	letter chan string
-	ended  chan struct{} // ends a subscription
+	ended  chan struct{} // a value ends the subscription
 }
 
 func (p *postOffice) Clustered() (bool, error) { return false, nil }
@@ -55,13 +55,13 @@ func (p *postOffice) Subscribe(ctx context.Context, _ string, message func(strin
 	}
 }
 
-// A subscription counts only while the store receives what it sends to itself.
+// The store relies on its subscription only while it receives the messages that it sends to itself.
 func TestSubscription(t *testing.T) {
 	for name, c := range map[string]struct {
 		before func(*postOffice)
 		after  func(*postOffice)
 		within time.Duration
-		works  bool     // in the end
+		works  bool     // whether the subscription works at the end
 		heard  []string // since after
 	}{
 		"works":                  {within: time.Minute, works: true},

@@ -15,8 +15,8 @@ import (
 	"github.com/roost-cluster/roost/placement"
 )
 
-// load keeps two instances busy in all partitions until stop. Each call must
-// return in time, and either succeed or be an ErrStore.
+// load sends calls to two stores in all partitions until stop is called. Each call must return in time, and must either
+// succeed or fail with an ErrStore.
 type load struct {
 	stores     []*Store
 	partitions int
@@ -33,7 +33,7 @@ func startLoad(t *testing.T, stores ...*Store) *load {
 				select {
 				case <-l.quit:
 					return
-				case <-time.After(time.Millisecond): // other tests need the machine, too
+				case <-time.After(time.Millisecond): // leave time for other tests
 				}
 				err := within(budget, func(ctx context.Context) error { return l.call(ctx, i) })
 				switch {
@@ -64,7 +64,7 @@ func (l *load) stop() {
 	l.wg.Wait()
 }
 
-// all claims a room in each partition through each store: all get the same pin.
+// all claims a room in each partition through each store, and checks that all stores get the same pin.
 func (l *load) all(ctx context.Context, room string) error {
 	for i := range l.partitions {
 		var pins []pinstore.Pin
@@ -85,7 +85,7 @@ func (l *load) all(ctx context.Context, room string) error {
 	return nil
 }
 
-// Masters fail under load, and others take over.
+// Masters fail while the stores are busy, and other servers take over.
 func TestFailover(t *testing.T) {
 	long(t)
 	for name, start := range map[string]func(*testing.T) (url string, fail func(key string)){
@@ -136,8 +136,8 @@ func failover(t *testing.T, a, b *Store, fail func()) {
 	if claimed.Done && claimed.Pin.Epoch <= before.Epoch {
 		t.Errorf("epoch %d after %d", claimed.Pin.Epoch, before.Epoch)
 	}
-	works(t, b) // also on the connections that had nothing to do
-	// The new master notifies of changes, and has an index.
+	works(t, b) // even on connections that were idle
+	// The new master sends notifications and has an index.
 	redistest.Eventually(t, "a subscription", a.Notified)
 	is := swap(t, a, read("after")).Pin
 	notified.reset()

@@ -15,7 +15,7 @@ import (
 	"github.com/roost-cluster/roost/cluster/affinity/signalling"
 )
 
-// A server of the fleet leads clients to the nodes of their rooms.
+// A server of the fleet sends clients to the nodes that host their rooms.
 func Example() {
 	log := slog.New(slog.DiscardHandler)
 	agent, err := cluster.Start(context.Background(), cluster.Config{

@@ -23,7 +23,7 @@ import (
 	"github.com/roost-cluster/roost/lease"
 )
 
-// start returns the resolvers of agents over one Redis.
+// start starts an agent for each id, and returns their resolvers, which share one Redis.
 func start(t *testing.T, api string, ids ...string) []*affinity.Resolver {
 	t.Helper()
 	url := redistest.Start(t).URL()
@@ -78,7 +78,7 @@ func start(t *testing.T, api string, ids ...string) []*affinity.Resolver {
 	return all
 }
 
-// server serves all handlers.
+// server starts an HTTP server with all handlers of the package.
 func server(t *testing.T, rooms *affinity.Resolver, keepAlive time.Duration) *httptest.Server {
 	t.Helper()
 	mux := http.NewServeMux()
@@ -93,13 +93,12 @@ func server(t *testing.T, rooms *affinity.Resolver, keepAlive time.Duration) *ht
 	return s
 }
 
-// answer is a response.
 type answer struct {
 	status int
 	header http.Header
 }
 
-// ask returns a response, and the directive in it.
+// ask sends a request, and returns the response and the directive in its body.
 func ask(t *testing.T, s *httptest.Server, method, target, body string) (answer, reconnect.Directive) {
 	t.Helper()
 	r, err := http.NewRequestWithContext(t.Context(), method, s.URL+target, strings.NewReader(body))
@@ -164,7 +163,7 @@ func TestHandlers(t *testing.T) {
 	}
 }
 
-// A browser gets the file of the tree.
+// The handler serves the file from the repository without changes.
 func TestJavaScript(t *testing.T) {
 	w := httptest.NewRecorder()
 	signalling.JavaScript().ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/reconnect.mjs", nil))
@@ -174,7 +173,7 @@ func TestJavaScript(t *testing.T) {
 	}
 }
 
-// Where no address is known, and where the resolver has ended, the client tries again.
+// If a node has no API address, or if the resolver is closed, the client is told to try again.
 func TestUnavailable(t *testing.T) {
 	t.Parallel()
 	rooms := start(t, "", "a")
@@ -192,7 +191,8 @@ func TestUnavailable(t *testing.T) {
 	}
 }
 
-// A client receives where the room lives, each move, comments in between, and the end.
+// A client receives the room's node first, then each move. Comments keep the connection alive until the resolver is
+// closed.
 func TestFollow(t *testing.T) {
 	t.Parallel()
 	rooms := start(t, ".example:443", "a", "b")

@@ -12,8 +12,8 @@ import (
 	"github.com/roost-cluster/roost/cluster/routing/httpproxy"
 )
 
-// The proxy compared with httputil by itself, over loopback: also request by request, so that other work on
-// the machine hits both.
+// BenchmarkProxy compares the proxy with httputil alone, over loopback. One of the runs alternates requests between the
+// two, so that other work on the machine slows both down.
 func BenchmarkProxy(b *testing.B) {
 	app := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "hello") }))
 	defer app.Close()

@@ -9,8 +9,8 @@ import (
 	"github.com/roost-cluster/roost/cluster/routing/httpproxy"
 )
 
-// A proxy that sends each request to the server of its room. With a routing client,
-// Place is httpproxy.FromClient(c).
+// A proxy sends each request to the server of its room. If you have a routing client c, use httpproxy.FromClient(c) as
+// Place.
 func Example() {
 	server := func(name string) *httptest.Server {
 		return httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -51,7 +51,7 @@ func Example() {
 	// media-b serves /rooms/retro/join
 }
 
-// Where the key of a request is, as users configure it.
+// A text from a user's configuration says which part of a request is the key.
 func ExampleParseKey() {
 	key, err := httpproxy.ParseKey("header:X-Room")
 	if err != nil {

@@ -22,41 +22,42 @@ import (
 	"github.com/roost-cluster/roost/internal/redistest"
 )
 
-// member is a server with an agent inside, and the API of the agent.
+// member is a server with an embedded agent and the agent's HTTP API.
 type member struct {
 	t     *testing.T
 	id    string
 	agent *cluster.Agent
 	api   *httptest.Server
 	app   *http.Server
-	addr  string // of app, and
-	at    string // of the API; the same after a restart
+	addr  string // address of app; the same after a restart
+	at    string // address of the API; the same after a restart
 	ended sync.WaitGroup
 	gate  atomic.Pointer[gate]
 	fleet *fleet
 }
 
-// gate holds back answers to requests that are not GETs.
+// gate delays responses to all requests except GETs.
 type gate struct {
 	held atomic.Int64
 	open chan struct{}
 }
 
-// fleet counts what all servers did.
+// fleet counts what all servers have done.
 type fleet struct {
 	served, rejected atomic.Int64
-	runs, strays     sync.Map // *atomic.Int64 by the header X-Request: how often it was carried out, and rejected
+	runs, strays     sync.Map // *atomic.Int64 by the header X-Request: how often a request was carried out, and how often it was rejected
 	members          []*member
-	conns            sync.Map // *atomic.Int64 by the address of a server: connections of the proxy
+	conns            sync.Map // *atomic.Int64 by the address of a server: open connections of the proxy
 }
 
-// count adds n to a counter of a map, and returns the sum.
+// count adds n to a counter of a map and returns the new value.
 func count(in *sync.Map, name string, n int64) int64 {
 	counter, _ := in.LoadOrStore(name, new(atomic.Int64))
-	return counter.(*atomic.Int64).Add(n) //nolint:forcetypeassert // nothing else is put there
+	return counter.(*atomic.Int64).Add(n) //nolint:forcetypeassert // the map contains no other type
 }
 
-// listen listens at an address that was in use before, or at a free port.
+// listen listens at *addr, which may be the address of a server that has stopped. If the port is 0, listen picks a free
+// port and stores the address in *addr.
 func (m *member) listen(addr *string) net.Listener {
 	m.t.Helper()
 	l, err := net.Listen("tcp", *addr)
@@ -99,7 +100,7 @@ func (m *member) start() {
 	m.api.Start()
 }
 
-// serve serves rooms that are owned here.
+// serve serves the rooms that this member owns.
 func (m *member) serve(agent *cluster.Agent) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		name := r.Header.Get("X-Request")
@@ -131,7 +132,7 @@ func (m *member) serve(agent *cluster.Agent) http.HandlerFunc {
 	}
 }
 
-// hold waits until some requests are in progress, which go on when they are released.
+// hold delays responses until release is called, and waits until some requests are in progress.
 func (m *member) hold() (release func()) {
 	m.t.Helper()
 	g := &gate{open: make(chan struct{})}
@@ -140,7 +141,7 @@ func (m *member) hold() (release func()) {
 	return func() { m.gate.Store(nil); close(g.open) }
 }
 
-// stop ends a member that has drained.
+// stop stops a member that has drained.
 func (m *member) stop() {
 	m.t.Helper()
 	if err := m.app.Shutdown(m.t.Context()); err != nil {
@@ -154,7 +155,7 @@ func (m *member) stop() {
 	m.ended.Wait()
 }
 
-// kill ends the member at once: open connections break, and nobody listens any more.
+// kill stops the member immediately. Open connections break, and the ports refuse new connections.
 func (m *member) kill() {
 	_ = m.app.Close()
 	_ = m.agent.Close()
@@ -183,7 +184,8 @@ func (c *counted) Close() error {
 	return c.Conn.Close()
 }
 
-// behindProxy starts members, and a proxy that follows the last three of them. It returns the URL of the proxy.
+// behindProxy starts members and a proxy in front of them. The proxy's routing client knows the agents of the last
+// three members. behindProxy returns the URL of the proxy.
 func (x *fleet) behindProxy(t *testing.T, members int) (url string, f *routing.Client) {
 	t.Helper()
 	for i := range members {

@@ -17,7 +17,7 @@ import (
 	"github.com/roost-cluster/roost/internal/redistest"
 )
 
-// node is a server with an agent inside, and the proxy in front as middleware.
+// node is a server with an embedded agent. The proxy runs as middleware in front of the server's handler.
 type node struct {
 	*cluster.Agent
 	url string
@@ -60,8 +60,8 @@ func middleware(t *testing.T, id string, minMembers int, join ...string) node {
 	return node{agent, "http://" + l.Addr().String()}
 }
 
-// Servers with the proxy as middleware answer all requests while their keys move by drains: tables differ
-// then for some hundred milliseconds.
+// Nodes drain in turns, so keys move, and the tables of the nodes differ for some hundred milliseconds. Servers that
+// use the proxy as middleware still answer all requests.
 func TestMiddleware(t *testing.T) {
 	t.Parallel()
 	a := middleware(t, "a", 1)
@@ -124,7 +124,8 @@ func TestMiddleware(t *testing.T) {
 	}
 }
 
-// A node that is isolated answers at once, and sends no request to itself, though its last table names it.
+// An isolated node responds immediately, and does not send requests to itself, although its last table names this node
+// as the owner.
 func TestIsolatedMiddleware(t *testing.T) {
 	t.Parallel()
 	a := middleware(t, "a", 2)

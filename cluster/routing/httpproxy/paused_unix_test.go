@@ -16,10 +16,10 @@ import (
 	"github.com/roost-cluster/roost/internal/redistest"
 )
 
-// The process of the owner is paused: the kernel still accepts what the proxy sends.
+// The owner's process is paused, but its kernel still accepts what the proxy sends.
 func TestOwnerPaused(t *testing.T) { vanishing(t, "is paused", pausable) }
 
-// pausable runs a server in a separate process, which can be paused.
+// pausable runs a server in a separate process. The returned function pauses that process.
 func pausable(t *testing.T) (addr string, pause func()) {
 	t.Helper()
 	cmd := exec.Command(os.Args[0], "-test.run=^TestPausable$")
@@ -30,7 +30,7 @@ func pausable(t *testing.T) (addr string, pause func()) {
 		if err := p.Pause(); err != nil {
 			t.Error(err)
 		}
-		var status syscall.WaitStatus // its threads may run for a moment longer
+		var status syscall.WaitStatus // wait, because threads of the process may run for a moment longer
 		for !status.Stopped() {
 			if _, err := syscall.Wait4(p.PID(), &status, syscall.WUNTRACED, nil); err != nil && !errors.Is(err, syscall.EINTR) {
 				t.Fatal(err)
@@ -39,7 +39,7 @@ func pausable(t *testing.T) (addr string, pause func()) {
 	}
 }
 
-// TestPausable is the process of pausable. It ends with its standard input.
+// TestPausable is the process that pausable starts. The process ends when its standard input is closed.
 func TestPausable(t *testing.T) {
 	if os.Getenv("PAUSABLE") == "" {
 		return

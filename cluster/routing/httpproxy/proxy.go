@@ -217,7 +217,8 @@ func (p *Proxy) redirect(w http.ResponseWriter, r *http.Request, addr string) {
 	http.Redirect(w, r, u.String(), http.StatusTemporaryRedirect) //nolint:gosec // the host comes from Place
 }
 
-// hopsOf returns how often a request was forwarded. A header that is not a number counts as too many times.
+// hopsOf returns how often a request was forwarded. If the header is not a valid number, hopsOf returns a number that
+// is so large that the request is rejected.
 func hopsOf(r *http.Request) int {
 	text := r.Header.Get(hopsHeader)
 	if text == "" {

@@ -28,20 +28,20 @@ func TestMain(m *testing.M) { leak.Main(m) }
 
 var quiet = slog.New(slog.DiscardHandler)
 
-// owners are where keys are, as a test says.
+// owners is a table of owners that tests can change.
 type owners struct {
 	mu sync.Mutex
 	at map[string]string
 }
 
-// move moves the key "a".
+// move moves the key "a" to another address.
 func (o *owners) move(addr string) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.at["a"] = addr
 }
 
-// keyAt has the key "a" at an address.
+// keyAt returns a table in which addr owns the key "a".
 func keyAt(addr string) *owners { return &owners{at: map[string]string{"a": addr}} }
 
 func (o *owners) place(key string) (string, bool, error) {
@@ -53,7 +53,7 @@ func (o *owners) place(key string) (string, bool, error) {
 	return "", false, errors.New("no table yet")
 }
 
-// server serves a handler on a free port, and returns its address.
+// server runs a handler on a free port, and returns the address.
 func server(t *testing.T, h http.HandlerFunc) (addr string, srv *httptest.Server) {
 	t.Helper()
 	srv = httptest.NewServer(h)
@@ -61,7 +61,7 @@ func server(t *testing.T, h http.HandlerFunc) (addr string, srv *httptest.Server
 	return strings.TrimPrefix(srv.URL, "http://"), srv
 }
 
-// newProxy returns a proxy of rooms.
+// newProxy returns a proxy whose keys are the rooms in the paths.
 func newProxy(tb testing.TB, place httpproxy.Place, change func(*httpproxy.Config)) *httpproxy.Proxy {
 	tb.Helper()
 	transport := &http.Transport{MaxIdleConnsPerHost: 100}
@@ -77,12 +77,12 @@ func newProxy(tb testing.TB, place httpproxy.Place, change func(*httpproxy.Confi
 	return p
 }
 
-// by has a proxy send requests by a transport.
+// by returns a change that makes a proxy send requests with the given transport.
 func by(send transport) func(*httpproxy.Config) {
 	return func(c *httpproxy.Config) { c.Transport = send }
 }
 
-// proxyOf serves a proxy, and returns its URL.
+// proxyOf runs a proxy, and returns its URL.
 func proxyOf(t *testing.T, o *owners, change func(*httpproxy.Config)) string {
 	t.Helper()
 	srv := httptest.NewServer(newProxy(t, o.place, change))
@@ -90,7 +90,7 @@ func proxyOf(t *testing.T, o *owners, change func(*httpproxy.Config)) string {
 	return srv.URL
 }
 
-// ask returns the status and the body of an answer.
+// ask sends a request, and returns the status, the body and the headers of the response.
 func ask(t *testing.T, method, url, body string) (int, string, http.Header) {
 	t.Helper()
 	r, err := http.NewRequestWithContext(t.Context(), method, url, strings.NewReader(body))
@@ -113,7 +113,7 @@ func ask(t *testing.T, method, url, body string) (int, string, http.Header) {
 	return resp.StatusCode, string(b), resp.Header
 }
 
-// named answers with a name and what arrived.
+// named returns a handler that responds with a name and with what it has received.
 func named(name string) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		b, _ := io.ReadAll(r.Body)
@@ -121,7 +121,7 @@ func named(name string) http.HandlerFunc {
 	}
 }
 
-// A request goes to the owner of its key, as it came.
+// The proxy sends a request to the owner of its key, without changing the request.
 func TestProxies(t *testing.T) {
 	one, _ := server(t, named("one"))
 	two, _ := server(t, named("two"))
@@ -142,7 +142,7 @@ func TestProxies(t *testing.T) {
 	}
 }
 
-// What stands before the proxy is believed about the protocol and the host, and the client is added.
+// The proxy keeps the protocol and the host that a server in front of it has set, and adds the client's address.
 func TestForwarded(t *testing.T) {
 	addr, _ := server(t, func(w http.ResponseWriter, r *http.Request) {
 		_, _ = fmt.Fprint(w, r.Header["X-Forwarded-For"], r.Header["X-Forwarded-Proto"], r.Header["X-Forwarded-Host"], r.Host)
@@ -168,7 +168,7 @@ func TestForwarded(t *testing.T) {
 	}
 }
 
-// Where a request may be sent again, it reaches the owner by then; where not, it is sent once.
+// If a request may be sent again, it reaches the next owner of its key. Otherwise, the proxy sends it only once.
 func TestRetries(t *testing.T) {
 	down := func(t *testing.T, _ *atomic.Int64) string { // nobody listens
 		addr, srv := server(t, named("down"))
@@ -183,7 +183,7 @@ func TestRetries(t *testing.T) {
 		})
 		return addr
 	}
-	breaks := func(t *testing.T, asked *atomic.Int64) string { // it has the request, and dies
+	breaks := func(t *testing.T, asked *atomic.Int64) string { // the server receives the request, and then closes the connection
 		addr, _ := server(t, func(w http.ResponseWriter, _ *http.Request) {
 			asked.Add(1)
 			breakOff(w)
@@ -232,7 +232,7 @@ func TestRetries(t *testing.T) {
 	}
 }
 
-// A server that rejects a request, and then stalls, does not hold it up.
+// A server rejects a request, but does not finish its response. The proxy does not wait for the rest of the response.
 func TestStalledRejection(t *testing.T) {
 	t.Parallel()
 	stalled, _ := server(t, func(w http.ResponseWriter, r *http.Request) {
@@ -250,7 +250,7 @@ func TestStalledRejection(t *testing.T) {
 	}
 }
 
-// Files of an upload that another server sent on are removed after Local, as others are.
+// If another server has forwarded an upload, the temporary files of the upload are still removed after Local returns.
 func TestUploadSentOn(t *testing.T) {
 	dir := t.TempDir()
 	t.Setenv("TMPDIR", dir)
@@ -276,7 +276,7 @@ func TestUploadSentOn(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, _ = part.Write(make([]byte, 11<<20)) // what a request may keep in memory is 10 MB more than Local says
+	_, _ = part.Write(make([]byte, 11<<20)) // a request may keep 10 MB more in memory than Local allows
 	_ = w.Close()
 	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, url+"/rooms/a", &form)
 	if err != nil {
@@ -295,14 +295,15 @@ func TestUploadSentOn(t *testing.T) {
 	redistest.Until(t, "no file is left", func() bool { return files() == 0 })
 }
 
-// breakOff ends the connection of a request without an answer.
+// breakOff closes the connection of a request without a response.
 func breakOff(w http.ResponseWriter) {
 	if conn, _, err := http.NewResponseController(w).Hijack(); err == nil {
 		_ = conn.Close()
 	}
 }
 
-// A request that ends its server, or panics in it, is sent three times in all, wherever its key is.
+// If a request crashes its server or makes its handler panic, the proxy sends it three times in total, even if its key
+// moves between servers.
 func TestDeadlyRequest(t *testing.T) {
 	for name, moves := range map[string]bool{"one server": false, "server after server": true} {
 		t.Run(name, func(t *testing.T) {
@@ -326,7 +327,7 @@ func TestDeadlyRequest(t *testing.T) {
 	}
 }
 
-// A request for an owner that stays away is given up after RetryTimeout.
+// If the owner does not come back, the proxy gives up on the request after RetryTimeout.
 func TestRetryTimeout(t *testing.T) {
 	addr, srv := server(t, named("down"))
 	srv.Close()
@@ -339,14 +340,15 @@ func TestRetryTimeout(t *testing.T) {
 	}
 }
 
-// disagreeing are two servers with a proxy in front of each, whose tables name each other as the owner.
+// disagreeing are two servers, each with a proxy as middleware. Each server's table names the other server as the
+// owner.
 type disagreeing struct {
 	url    string
 	tables [2]*owners
 	addrs  [2]string
 
 	mu   sync.Mutex
-	hops map[string]int // requests by their Roost-Hops
+	hops map[string]int // number of requests for each value of Roost-Hops
 }
 
 func disagree(t *testing.T, timeout time.Duration) *disagreeing {
@@ -375,8 +377,8 @@ func disagree(t *testing.T, timeout time.Duration) *disagreeing {
 	return d
 }
 
-// While two servers name each other, a request goes to and fro a few times, not for ever, and the first one
-// sends it again, which the others do not: a planned move is no error.
+// For a moment, the tables of two servers name each other as the owner. A request is forwarded only a few times in each
+// attempt, and only the first proxy sends it again. The request succeeds once the tables agree.
 func TestServersDisagree(t *testing.T) {
 	for _, method := range []string{"GET", "POST"} {
 		for owner := range 2 {
@@ -394,7 +396,7 @@ func TestServersDisagree(t *testing.T) {
 	}
 }
 
-// Servers that go on to disagree reject the request.
+// If the servers never agree, they reject the request.
 func TestLoop(t *testing.T) {
 	t.Parallel()
 	d := disagree(t, time.Second)
@@ -414,7 +416,7 @@ func TestLoop(t *testing.T) {
 	}
 }
 
-// What is owned here is served here, and other requests may be redirected.
+// With Local and Redirect, a server handles requests for its own keys, and redirects all others.
 func TestLocalAndRedirect(t *testing.T) {
 	o := &owners{at: map[string]string{"mine": "here", "theirs": "media-2.example.org:9000"}}
 	url := proxyOf(t, o, func(c *httpproxy.Config) { c.Local, c.Redirect, c.Scheme = named("local"), true, "https" })
@@ -428,7 +430,7 @@ func TestLocalAndRedirect(t *testing.T) {
 	}
 }
 
-// WebSockets and event streams pass through as they come.
+// The proxy passes on WebSocket messages and events as they arrive.
 func TestStreams(t *testing.T) {
 	addr, _ := server(t, func(w http.ResponseWriter, r *http.Request) {
 		if r.Header.Get("Upgrade") == "" {
@@ -473,7 +475,7 @@ func TestStreams(t *testing.T) {
 	}
 }
 
-// Keys come from any part of a request, and a request without one is told so.
+// A key can come from different parts of a request. If a request has no key, the function returns an error.
 func TestKeys(t *testing.T) {
 	r := httptest.NewRequest(http.MethodGet, "/rooms/a%2Fb/x?room=q", nil)
 	r.Header.Set("X-Room", "h")

@@ -18,10 +18,10 @@ import (
 // router sends it again if that is safe and can help.
 type router struct{ *Proxy }
 
-// mostRuns is how often servers may break off a request. The number is limited because the request may be the
-// cause and would crash one server after another. However, a load balancer in front of a dead server also
-// breaks connections. The proxy therefore waits for lastPause before the last attempt, so that tables can
-// learn of a crash.
+// mostRuns is how often servers may break off a request before the proxy gives up. The number is limited because the
+// request may be the cause and would crash one server after another. However, a load balancer in front of a dead server
+// also breaks connections. The proxy therefore waits for lastPause before the last attempt, so that tables can learn of
+// a crash.
 const (
 	mostRuns  = 3
 	lastPause = time.Second
@@ -47,7 +47,7 @@ func (t *router) RoundTrip(r *http.Request) (*http.Response, error) {
 	var e effort
 	for {
 		resp, again, err := t.attempt(r, way, b)
-		if err == nil && (resp.StatusCode != http.StatusMisdirectedRequest || !way.first) { // only the first proxy of a request retries it
+		if err == nil && (resp.StatusCode != http.StatusMisdirectedRequest || !way.first) { // only the first proxy of a request sends it again
 			way.answered()
 			return resp, nil
 		}
@@ -139,7 +139,7 @@ func (t *router) attempt(r *http.Request, way route, b *body) (_ *http.Response,
 	}
 	var asked, sent atomic.Bool // a transport without support for traces sets neither, and may have sent the request
 	out := r.Clone(httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
-		GetConn: func(string) { // net/http calls it again if a connection took nothing, or if the request may run twice
+		GetConn: func(string) { // net/http calls GetConn again if a connection has accepted no bytes, or if the request may run twice
 			asked.Store(true)
 			if !keyed(r.Header) {
 				sent.Store(false)
@@ -154,7 +154,7 @@ func (t *router) attempt(r *http.Request, way route, b *body) (_ *http.Response,
 	}
 	resp, err := t.cfg.Transport.RoundTrip(out)
 	if watched.end(err == nil) {
-		if err == nil { // the headers have just arrived, but the body would break off
+		if err == nil { // the headers have just arrived, but the body cannot be read with a canceled context
 			_ = resp.Body.Close()
 		}
 		return nil, true, fmt.Errorf("%s: %w", to.Host, errMoved)
@@ -178,8 +178,8 @@ func idempotent(method string) bool {
 		method)
 }
 
-// keyed reports whether a request has a header with which net/http may send a request of any method twice. If
-// net/http connects again for such a request, net/http may already have sent it.
+// keyed reports whether a request has a header that allows net/http to send a request of any method twice. If net/http
+// connects again for such a request, net/http may already have sent it.
 func keyed(h http.Header) bool { return h["Idempotency-Key"] != nil || h["X-Idempotency-Key"] != nil }
 
 // body is the body of a request. The proxy keeps a short body in memory, and reads a longer body only once.

@@ -21,7 +21,7 @@ import (
 
 const rooms = 500
 
-// load is requests through a proxy while servers come and go.
+// load sends requests through a proxy while servers stop and start.
 type load struct {
 	*fleet
 	t      *testing.T
@@ -29,21 +29,21 @@ type load struct {
 	client *http.Client
 	f      *routing.Client
 
-	// phase is odd while members come and go, and even while the agents and the routing client have one table.
+	// phase is odd while members stop and start, and even while the agents and the routing client have the same table.
 	phase   atomic.Int64
-	pending sync.Map // *atomic.Int64 by the phase: requests that began then, and have no answer
+	pending sync.Map // *atomic.Int64 by phase: requests that began in this phase and have no response yet
 	killed  atomic.Pointer[killing]
 
 	asked, settled, broken, repeated atomic.Int64
 }
 
-// killing is the kill of a server: ended when the proxy has no connection to it any more.
+// killing records the kill of a server. ended is set when the proxy has no connections to the server anymore.
 type killing struct {
 	addr  string
 	ended atomic.Pointer[time.Time]
 }
 
-// hit reports whether a request may have been in progress there.
+// hit reports whether a request may have been in progress at the killed server.
 func (k *killing) hit(began time.Time, answer string) bool {
 	if k == nil || strings.Contains(answer, "refused") || !strings.Contains(answer, k.addr+":") {
 		return false
@@ -52,10 +52,9 @@ func (k *killing) hit(began time.Time, answer string) bool {
 	return ended == nil || began.Before(*ended)
 }
 
-// Five servers with agents inside are restarted one after the other, one of them by a kill, under 200
-// requests a second through a proxy. No request fails that may be sent again, which leaves POSTs that the
-// killed server had, no POST runs twice, and while the table is known each request goes to the owner of its
-// key, and only there.
+// A proxy forwards 200 requests per second to five servers with embedded agents. The servers are restarted one after
+// the other, and one of them is killed. Only POSTs in progress at the killed server fail, and no POST runs twice. While
+// all tables agree, each request goes only to the owner of its key.
 func TestRollingServers(t *testing.T) {
 	t.Parallel()
 	client := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 100}}
@@ -91,9 +90,8 @@ func TestRollingServers(t *testing.T) {
 		x.asked.Load(), float64(x.asked.Load())/time.Since(began).Seconds(), x.broken.Load(), x.rejected.Load(), x.repeated.Load())
 }
 
-// stops ends a server as a deploy does: its partitions move first, then the proxy learns it, then requests
-// that were sent by the table of before end. A server that closed an idle connection earlier could lose a
-// POST that is on its way.
+// stops stops a server in the same way as a deploy. The server drains, the proxy learns of it, and requests that were
+// sent with the old table finish. If the server closed idle connections earlier, a POST could be lost on its way.
 func (x *load) stops(m *member) {
 	x.t.Helper()
 	release := m.hold()
@@ -114,7 +112,7 @@ func (x *load) stops(m *member) {
 	m.stop()
 }
 
-// owners returns who owns a room, by the routing client.
+// owners returns which members own a room, according to the routing client.
 func (x *load) owners() map[string]bool {
 	owners := make(map[string]bool)
 	for i := range rooms {
@@ -125,7 +123,7 @@ func (x *load) owners() map[string]bool {
 	return owners
 }
 
-// kills kills a server that has POSTs.
+// kills kills a server while POSTs are in progress there.
 func (x *load) kills(m *member) {
 	x.t.Helper()
 	m.hold()
@@ -138,8 +136,8 @@ func (x *load) kills(m *member) {
 	m.gate.Store(nil)
 }
 
-// settles waits until n members own rooms, all of them and the routing client have one table, and 50 requests
-// have run since.
+// settles waits until n members own rooms, these members and the routing client have the same table, and 50 more
+// requests have finished.
 func (x *load) settles(n int) {
 	x.t.Helper()
 	redistest.Until(x.t, fmt.Sprint("one table with ", n, " members that own rooms"), func() bool {
@@ -156,8 +154,8 @@ func (x *load) settles(n int) {
 	redistest.Until(x.t, "50 more requests", func() bool { return x.settled.Load() >= before+50 })
 }
 
-// run sends 200 requests a second. If the machine is late, it catches up, with as many at a time as a busy
-// one answers well before RetryTimeout is over.
+// run sends 200 requests per second. If the machine is slow, run catches up later. The number of concurrent requests is
+// limited, so that even a busy machine answers all of them well before RetryTimeout.
 func (x *load) run(ctx context.Context) {
 	const atOnce = 100
 	var wait errgroup.Group
@@ -176,7 +174,7 @@ func (x *load) run(ctx context.Context) {
 	}
 }
 
-// one sends a request, and judges what has become of it.
+// one sends a request and checks its result.
 func (x *load) one(i int) {
 	method, key, name := []string{http.MethodGet, http.MethodPut, http.MethodPost}[i%3], fmt.Sprint(i%rooms), fmt.Sprint(i)
 	phase, began := x.phase.Load(), time.Now()
@@ -207,7 +205,8 @@ func (x *load) one(i int) {
 	}
 }
 
-// ask sends a request whose body, but for a GET, is its name, and comes back. It returns who served it.
+// ask sends a request and checks that its body comes back. The body is the name of the request, or empty for a GET. ask
+// returns which server served the request.
 func (x *load) ask(method, url, name string) (status int, by, answer string, _ error) {
 	body := map[bool]string{true: "", false: name}[method == http.MethodGet]
 	r, err := http.NewRequestWithContext(x.t.Context(), method, url, strings.NewReader(body))
@@ -227,8 +226,8 @@ func (x *load) ask(method, url, name string) (status int, by, answer string, _ e
 	return resp.StatusCode, resp.Header.Get("X-Served-By"), string(got), err
 }
 
-// WebSockets through the proxy stay where they are when a member joins, also those whose keys move: their
-// server decides what becomes of them. The load of TestRollingServers would take its CPU: no t.Parallel.
+// When a member joins, WebSockets through the proxy stay open, even if their keys move, because their server decides
+// when to close them. The test does not call t.Parallel, because TestRollingServers needs much CPU time.
 func TestWebSocketsSurviveAJoin(t *testing.T) {
 	const sockets = 60
 	x := &fleet{}
@@ -274,7 +273,7 @@ func TestWebSocketsSurviveAJoin(t *testing.T) {
 		}
 		return keys
 	}
-	// Messages pass while the keys move, and for longer than a request without an answer would have.
+	// Messages pass while the keys move, and for longer than the proxy would wait for a response to a request.
 	for deadline, since := time.Now().Add(time.Minute), (time.Time{}); since.IsZero() || time.Since(since) < 2*time.Second; {
 		if since.IsZero() && moved() > 0 {
 			since = time.Now()

@@ -16,7 +16,7 @@ import (
 	"github.com/roost-cluster/roost/cluster/routing/httpproxy"
 )
 
-// transport is a RoundTripper as a test says.
+// transport is a RoundTripper that calls a function of the test.
 type transport func(*http.Request) (*http.Response, error)
 
 func (f transport) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
@@ -25,8 +25,8 @@ func answer(status int) *http.Response {
 	return &http.Response{StatusCode: status, Header: make(http.Header), Body: http.NoBody}
 }
 
-// A transport may read from a body after it has returned the answer. The stream of a request that is sent
-// again belongs only to the new attempt.
+// A transport may read from the request body after it has returned the response. If the proxy sends the request again,
+// only the new attempt can read from the body.
 func TestLateRead(t *testing.T) {
 	var first io.Reader // the body of the first attempt
 	var got []byte
@@ -50,8 +50,8 @@ func TestLateRead(t *testing.T) {
 	}
 }
 
-// What a transport without traces has done is unknown: a POST that fails there may have reached a server, and
-// is sent once.
+// A transport without support for traces does not tell whether a failed request has reached a server. So the proxy
+// sends a POST only once.
 func TestUntraced(t *testing.T) {
 	for method, again := range map[string]bool{http.MethodPost: false, http.MethodGet: true} {
 		sent := 0
@@ -68,9 +68,9 @@ func TestUntraced(t *testing.T) {
 	}
 }
 
-// A connection that was kept alive may be gone, which shows when nothing can be written to it. The transport
-// connects again, and is refused: the request has reached no server. With an Idempotency-Key the transport
-// connects again also after it has written, so nobody knows.
+// The server of an idle connection has stopped, so writing to the connection fails. The transport connects again and is
+// refused, so the request has not reached a server, and the proxy sends it again. With an Idempotency-Key, the
+// transport may connect again even after it has sent the request, so the proxy does not send it again.
 func TestStaleConnection(t *testing.T) {
 	for header, want := range map[string]string{"": "200 next", "Idempotency-Key": "502 the server closed the connection"} {
 		first, _ := server(t, named("first"))
@@ -101,7 +101,7 @@ func TestStaleConnection(t *testing.T) {
 	}
 }
 
-// stale is a connection that takes no more bytes once the server at addr is gone.
+// stale is a connection whose writes fail once the server at addr is gone.
 type stale struct {
 	net.Conn
 	addr string
@@ -115,7 +115,7 @@ func (c *stale) Write(b []byte) (int, error) {
 	return c.Conn.Write(b)
 }
 
-// A client that breaks off its body is no problem of the server.
+// If a client breaks off its body, the proxy responds with 400 and does not blame the server.
 func TestClientBreaksOff(t *testing.T) {
 	for name, tt := range map[string]struct {
 		length int64
@@ -128,7 +128,7 @@ func TestClientBreaksOff(t *testing.T) {
 				return answer(http.StatusOK), err
 			})
 		})
-		for _, gone := range []bool{false, true} { // has the server noticed?
+		for _, gone := range []bool{false, true} { // whether the proxy's server has noticed that the client is gone
 			ctx, cancel := context.WithCancel(t.Context())
 			body := io.MultiReader(strings.NewReader("half"), reader(func([]byte) (int, error) {
 				if gone {
@@ -147,7 +147,7 @@ func TestClientBreaksOff(t *testing.T) {
 	}
 }
 
-// reader is an io.Reader as a test says.
+// reader is an io.Reader that calls a function of the test.
 type reader func([]byte) (int, error)
 
 func (f reader) Read(b []byte) (int, error) { return f(b) }

@@ -18,11 +18,11 @@ import (
 	"github.com/roost-cluster/roost/internal/redistest"
 )
 
-// A server that never answers, and resets no connection, keeps a request only until its key has another
-// owner: its host vanished, or its network was cut while a connection to it was kept alive.
+// A server never responds and does not reset its connections, because its host has vanished or its network was cut. A
+// request waits for this server only until the request's key has another owner.
 func TestOwnerVanishes(t *testing.T) {
 	vanishing(t, "accepts and never answers", func(t *testing.T) (string, func()) {
-		l, err := net.Listen("tcp", "127.0.0.1:0") // the kernel accepts
+		l, err := net.Listen("tcp", "127.0.0.1:0") // the kernel accepts connections
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -36,7 +36,8 @@ func TestOwnerVanishes(t *testing.T) {
 	})
 }
 
-// vanishing tests requests to an owner that vanishes after its first answer, or before it if vanish is nil.
+// vanishing tests requests to an owner that vanishes after its first response. If vanish is nil, the owner never
+// responds.
 func vanishing(t *testing.T, name string, owner func(t *testing.T) (addr string, vanish func())) {
 	for _, method := range []string{http.MethodGet, http.MethodPut} {
 		t.Run(name+", "+method, func(t *testing.T) {
@@ -61,8 +62,8 @@ func vanishing(t *testing.T, name string, owner func(t *testing.T) (addr string,
 	}
 }
 
-// A connection of HTTP/2 outlives the requests that are given up on it, so it is pinged: also a request that
-// must not run twice ends, and later ones get another connection.
+// The proxy gives up on requests over a dead HTTP/2 connection, but the connection itself would stay open. So the proxy
+// sends pings. When a ping fails, requests that must not run twice also end, and later requests get another connection.
 func TestOwnerVanishesHTTP2(t *testing.T) {
 	t.Parallel()
 	secure := func(name string) *httptest.Server {
@@ -100,11 +101,11 @@ func TestOwnerVanishesHTTP2(t *testing.T) {
 	both.Wait()
 }
 
-// slow is a server of a test in virtual time, which sends headers when it likes.
+// slow is a server in virtual time that responds after a delay.
 type slow struct {
 	runs    atomic.Int64
-	headers time.Duration // until they come
-	body    time.Duration // until the body ends
+	headers time.Duration // time until the headers arrive
+	body    time.Duration // additional time until the body ends
 }
 
 func (s *slow) RoundTrip(r *http.Request) (*http.Response, error) {
@@ -133,14 +134,14 @@ func (s *slow) RoundTrip(r *http.Request) (*http.Response, error) {
 	return resp, nil
 }
 
-// A server that is slow, and lives, may answer for a second after its key has moved, and for as long as it
-// takes if the request may not run twice. Its headers are an answer: what follows them is not broken off.
+// A slow but live server has a second to respond after its key has moved. If the request must not run twice, the server
+// has unlimited time. When the headers have arrived, the proxy passes on the whole response, however long it takes.
 func TestSlowOwner(t *testing.T) {
 	const hour = time.Hour
 	for name, tt := range map[string]struct {
 		method        string
 		headers, body time.Duration
-		back          time.Duration // when the key is back at its owner; 0 = never
+		back          time.Duration // when the key returns to its first owner; 0 = never
 		to            string        // the address of the next owner
 		at            string
 		most          time.Duration
@@ -180,7 +181,8 @@ func TestSlowOwner(t *testing.T) {
 	}
 }
 
-// The next owner of a key whose server vanished is asked also when RetryTimeout has gone: it was not asked in vain yet.
+// If the server of a key has vanished and RetryTimeout has expired, the proxy still sends the request to the next
+// owner, because that owner has not failed yet.
 func TestRetryTimeoutBeginsAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o, vanished := keyAt("first"), &slow{headers: time.Hour}

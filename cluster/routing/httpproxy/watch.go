@@ -40,7 +40,7 @@ type watch struct {
 // watch returns the context of an attempt, and watches the attempt until end is called.
 func (t *router) watch(ctx context.Context, way route) (context.Context, *watch) {
 	w := &watch{router: t, way: way, every: lookEvery}
-	ctx, w.cancel = context.WithCancel(ctx) // if end does not cancel it, the end of the request does
+	ctx, w.cancel = context.WithCancel(ctx) // if end does not cancel the context, the end of the request cancels it
 	w.start()
 	return ctx, w
 }

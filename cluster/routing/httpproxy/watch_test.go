@@ -13,7 +13,7 @@ import (
 	"github.com/roost-cluster/roost/cluster/routing/httpproxy"
 )
 
-// placing is a proxy to a server, by a Place as a test says.
+// placing returns a proxy to a server. place gets the number of the call.
 func placing(t *testing.T, place func(call int64) (string, error), to http.RoundTripper) *httpproxy.Proxy {
 	t.Helper()
 	var calls atomic.Int64
@@ -23,7 +23,7 @@ func placing(t *testing.T, place func(call int64) (string, error), to http.Round
 	}, by(to.RoundTrip))
 }
 
-// An answer does not wait for a Place that takes its time.
+// A response does not have to wait until a slow Place returns.
 func TestSlowPlace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := placing(t, func(call int64) (string, error) {
@@ -41,8 +41,8 @@ func TestSlowPlace(t *testing.T) {
 	})
 }
 
-// A panic of Place or of the transport is one of the request, which the server of HTTP survives, and nothing
-// goes on after it.
+// If Place or the transport panics, the panic happens in the goroutine of the request, where the HTTP server recovers
+// from it. Nothing keeps running after the panic.
 func TestPanics(t *testing.T) {
 	for name, tt := range map[string]struct {
 		place func(int64) (string, error)
@@ -84,7 +84,8 @@ func TestPanics(t *testing.T) {
 	}
 }
 
-// A server that does not answer until a deadline of the application is not a client that has gone.
+// If a server does not respond before a deadline that the application has set, the proxy responds with an error. It
+// must not treat the expired deadline like a client that has disconnected.
 func TestDeadline(t *testing.T) {
 	for method, place := range map[string]func(int64) (string, error){
 		http.MethodPost: func(int64) (string, error) { return "first", nil },
@@ -104,7 +105,8 @@ func TestDeadline(t *testing.T) {
 	}
 }
 
-// A limit of what runs before the proxy is answered as such, whether the body is kept or a stream.
+// If a handler in front of the proxy limits the size of the body, the proxy responds with 413, whether or not it keeps
+// the body in memory.
 func TestBodyTooLarge(t *testing.T) {
 	addr, _ := server(t, named("first"))
 	for _, kept := range []int64{0, -1} {
@@ -117,7 +119,7 @@ func TestBodyTooLarge(t *testing.T) {
 	}
 }
 
-// A program may have put another http.DefaultTransport into place.
+// NewTransport works even if a program has replaced http.DefaultTransport.
 func TestDefaultTransport(t *testing.T) {
 	before := http.DefaultTransport
 	defer func() { http.DefaultTransport = before }()

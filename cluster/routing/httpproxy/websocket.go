@@ -13,11 +13,12 @@ import (
 )
 
 const (
-	// lookOften is how often the proxy looks up the owner of the key of a WebSocket. WebSockets are many and live
-	// for long, so the proxy looks less often than for a request that waits.
+	// lookOften is how often the proxy looks up the owner of the key of a WebSocket. There are many WebSockets, and
+	// they stay open for long, so the proxy looks less often than for a request that waits for its response.
 	lookOften = time.Second
 
-	// closeWait is how long the server may take to end a frame that it has begun, and the client to hang up.
+	// closeWait is how long the server may take to end a frame that it has begun, and how long the client may take to
+	// close the connection.
 	closeWait = 5 * time.Second
 )
 
@@ -83,8 +84,8 @@ func (s *webSocket) Read(p []byte) (int, error) {
 	return s.Conn.Read(p)
 }
 
-// Write writes to the client. After the key has moved, it writes the rest of a frame and the close frame, and
-// drops what follows.
+// Write writes to the client. After the key has moved, Write writes the rest of a frame and the close frame, and drops
+// everything after that.
 func (s *webSocket) Write(p []byte) (int, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -114,10 +115,10 @@ func (s *webSocket) CloseWrite() error {
 	return s.Conn.Close()
 }
 
-// close sends the close frame now, or when the server has ended its frame. If that or the client takes longer
-// than closeWait, close breaks everything off.
+// close sends the close frame now, or when the server has ended its frame. If the server or the client takes longer
+// than closeWait, close breaks off the request and closes the client's connection.
 func (s *webSocket) close() {
-	time.AfterFunc(closeWait, func() { // before Lock, because a write to a client that does not read holds mu
+	time.AfterFunc(closeWait, func() { // start the timer before Lock, because a write to a client that does not read holds mu
 		s.cancel()
 		_ = s.Conn.Close()
 	})
@@ -139,7 +140,7 @@ func (s *webSocket) finish() {
 
 const opClose = 0x8
 
-// frames finds the end of each frame of a WebSocket: RFC 6455, section 5.2.
+// frames finds the end of each WebSocket frame (RFC 6455, section 5.2).
 type frames struct {
 	header [14]byte
 	read   int    // bytes of the header
@@ -182,7 +183,7 @@ func (f *frames) size() int {
 	case 127:
 		size += 8
 	}
-	if f.header[1]&0x80 != 0 { // the key of a mask
+	if f.header[1]&0x80 != 0 { // the masking key
 		size += 4
 	}
 	return size

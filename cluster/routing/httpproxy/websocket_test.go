@@ -21,7 +21,7 @@ import (
 
 const accepted = "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n"
 
-// frame returns a frame of a WebSocket from a server.
+// frame returns a WebSocket frame that a server sends.
 func frame(opcode byte, size int) []byte {
 	b := []byte{0x80 | opcode}
 	switch {
@@ -32,10 +32,10 @@ func frame(opcode byte, size int) []byte {
 	default:
 		b = binary.BigEndian.AppendUint64(append(b, 127), uint64(size))
 	}
-	return append(b, bytes.Repeat([]byte{0x88}, size)...) // 0x88 begins a close frame
+	return append(b, bytes.Repeat([]byte{0x88}, size)...) // 0x88 is also the first byte of a close frame
 }
 
-// moving is the key "a", and counts how often its owner was looked up after a move.
+// moving is a table with the key "a". It counts how often the proxy has looked up the key after a move.
 type moving struct {
 	*owners
 
@@ -51,7 +51,7 @@ func (m *moving) place(key string) (string, bool, error) {
 	return addr, here, err
 }
 
-// dial opens a WebSocket to the key "a" through a proxy that closes moved WebSockets.
+// dial opens a WebSocket for the key "a" through a proxy with CloseMoved.
 func dial(t *testing.T, place httpproxy.Place) (net.Conn, *bufio.Reader) {
 	t.Helper()
 	addr, _ := server(t, newProxy(t, place, func(c *httpproxy.Config) { c.CloseMoved = true }).ServeHTTP)
@@ -70,7 +70,8 @@ func dial(t *testing.T, place httpproxy.Place) (net.Conn, *bufio.Reader) {
 	return conn, in
 }
 
-// accepts accepts a WebSocket, runs f with it, and then waits for the proxy to hang up.
+// accepts starts a server that accepts a WebSocket, runs f with it, and then waits until the proxy closes the
+// connection.
 func accepts(t *testing.T, f func(net.Conn)) (addr string, ended <-chan struct{}) {
 	t.Helper()
 	over := make(chan struct{})
@@ -89,7 +90,7 @@ func accepts(t *testing.T, f func(net.Conn)) (addr string, ended <-chan struct{}
 	return addr, over
 }
 
-// TestCloseMoved: the client of a WebSocket whose key moves gets whole frames only, and then status 1012.
+// When the key of a WebSocket moves, the client receives only complete frames, and then a close frame with status 1012.
 func TestCloseMoved(t *testing.T) {
 	t.Parallel()
 	const closed = "\x88\x07\x03\xf4moved"
@@ -118,7 +119,7 @@ func TestCloseMoved(t *testing.T) {
 		{name: "the server has said it", before: bye, want: []string{string(bye)}},
 		{name: "with a mask", before: []byte{0x81, 0x82, 1, 2, 3}, after: []byte{4, 'h', 'i'}, want: []string{"\x81\x82\x01\x02\x03\x04hi" + closed}},
 	}
-	for _, c := range cuts { // all at once, because each waits for the proxy
+	for _, c := range cuts { // start all cases together, because each waits for the proxy
 		c.key = &moving{owners: keyAt("")}
 		c.key.from, c.ended = accepts(t, func(conn net.Conn) {
 			_, _ = conn.Write(c.before)
@@ -147,8 +148,8 @@ func TestCloseMoved(t *testing.T) {
 
 func join(parts ...[]byte) []byte { return bytes.Join(parts, nil) }
 
-// TestMovedFromDeadServer: a server that hangs in a frame holds up neither its client nor the proxy, and nor does
-// a client that does not hang up.
+// If a server hangs in the middle of a frame, the proxy still closes the connection to the client. If a client does not
+// close its connection, the proxy does.
 func TestMovedFromDeadServer(t *testing.T) {
 	t.Parallel()
 	for name, sent := range map[string][]byte{"server hangs in a frame": frame(1, 5)[:4], "client does not hang up": nil} {
@@ -169,7 +170,8 @@ func TestMovedFromDeadServer(t *testing.T) {
 	}
 }
 
-// TestMovedBack: a WebSocket stays open if its key returns before the proxy looks again, or has no owner.
+// A WebSocket stays open if its key returns to the server before the proxy looks again, or if the key has no owner for
+// a while.
 func TestMovedBack(t *testing.T) {
 	t.Parallel()
 	addr, ended := accepts(t, func(conn net.Conn) { _, _ = io.Copy(conn, conn) })

@@ -25,17 +25,17 @@ import (
 	"github.com/roost-cluster/roost/cluster/routing/routinggrpc"
 )
 
-// pickers has the newest picker of each target.
+// pickers contains the latest picker of each target.
 var pickers sync.Map
 
-// watchPickers is for TestMain.
+// watchPickers wraps the balancers, so that benchmarks can find their pickers. TestMain calls it.
 func watchPickers() {
 	for _, name := range []string{"roost", "round_robin"} {
 		balancer.Register(watched{balancer.Get(name)})
 	}
 }
 
-// watched notes the pickers of a balancer.
+// watched is a balancer that records its pickers.
 type watched struct{ balancer.Builder }
 
 func (w watched) Build(cc balancer.ClientConn, opts balancer.BuildOptions) balancer.Balancer {
@@ -52,13 +52,13 @@ func (w *watchedConn) UpdateState(s balancer.State) {
 	w.ClientConn.UpdateState(s)
 }
 
-// benchServers is how many servers each balancer has.
+// benchServers is the number of servers of each balancer.
 const benchServers = 3
 
-// roomKey is where the hook of a benchmark finds the key.
+// roomKey is the context key under which the hook of a benchmark finds the room.
 type roomKey struct{}
 
-// benchKeys are contexts of calls.
+// benchKeys returns contexts for calls with different keys.
 func benchKeys(ctx context.Context) (keys [64]context.Context) {
 	for i := range keys {
 		room := fmt.Sprint("room-", i)
@@ -67,8 +67,8 @@ func benchKeys(ctx context.Context) (keys [64]context.Context) {
 	return keys
 }
 
-// clients returns clients by the names of benchmarks: of servers that check keys, and of others for
-// round_robin. All connections are open.
+// clients returns connections by the name of their benchmark. The servers for roost check keys, the servers for
+// round_robin do not. All connections are open.
 func clients(b *testing.B) map[string]*grpc.ClientConn {
 	b.Helper()
 	ctx, cancel := context.WithTimeout(b.Context(), time.Minute)
@@ -157,7 +157,7 @@ func dial(b *testing.B, target string, opts ...grpc.DialOption) *grpc.ClientConn
 	return conn
 }
 
-// Picks beside those of round_robin, with the table of a routing client.
+// BenchmarkPick compares picks of roost, with the table of a routing client, with picks of round_robin.
 func BenchmarkPick(b *testing.B) {
 	all := clients(b)
 	keys := benchKeys(b.Context())
@@ -176,7 +176,8 @@ func BenchmarkPick(b *testing.B) {
 	}
 }
 
-// Calls over loopback beside those of round_robin, whose servers check no keys, with one caller for each CPU.
+// BenchmarkCall compares calls through roost and through round_robin over loopback, with one caller per CPU. The
+// servers of round_robin do not check keys.
 func BenchmarkCall(b *testing.B) {
 	all := clients(b)
 	keys := benchKeys(b.Context())

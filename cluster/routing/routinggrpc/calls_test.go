@@ -21,7 +21,7 @@ import (
 	"github.com/roost-cluster/roost/internal/redistest"
 )
 
-// A call of each kind goes to the owner of its key.
+// Each kind of call goes to the owner of its key.
 func TestOwner(t *testing.T) {
 	a, b := serve(t), serve(t)
 	o := &owners{}
@@ -39,10 +39,10 @@ func TestOwner(t *testing.T) {
 	}
 }
 
-// What has run no handler is sent again, to the owner by then, and nothing else is.
+// If no handler has run, gRPC sends a call again, to the current owner of its key. All other calls are sent only once.
 func TestRetries(t *testing.T) {
 	for name, tt := range map[string]struct {
-		first func(t *testing.T, move func()) *service // moves the key to the next owner
+		first func(t *testing.T, move func()) *service // move moves the key to the next owner
 		code  codes.Code
 		runs  int64
 	}{
@@ -103,7 +103,7 @@ func TestRetries(t *testing.T) {
 	}
 }
 
-// A call waits for its owner for RetryTimeout, and with WaitForReady for as long as it takes.
+// A call waits for its owner for up to RetryTimeout. With WaitForReady, it waits until the owner is ready.
 func TestRetryTimeout(t *testing.T) {
 	down, rejects := serve(t), serve(t)
 	down.Stop()
@@ -145,7 +145,7 @@ func TestRetryTimeout(t *testing.T) {
 	}
 }
 
-// A connection that failed is opened again, when its server is back at the same address.
+// If a server fails and returns at the same address, the client connects to it again.
 func TestSameAddress(t *testing.T) {
 	a := serve(t)
 	o := &owners{}
@@ -167,7 +167,7 @@ func TestSameAddress(t *testing.T) {
 	}
 }
 
-// A connection that has failed is opened again without a call: the next call does not get an error of long ago.
+// The client reopens a failed connection without waiting for a call, so the next call does not fail with an old error.
 func TestServerIsBack(t *testing.T) {
 	down, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -200,7 +200,7 @@ func TestServerIsBack(t *testing.T) {
 	}
 }
 
-// With Owners, the next of the best members serves a key while the connection to the first one fails.
+// If Owners is 2, the second member serves a key while the connection to the first member fails.
 func TestOwners(t *testing.T) {
 	first, second := serve(t), serve(t)
 	o := &owners{}
@@ -220,7 +220,7 @@ func TestOwners(t *testing.T) {
 	})
 }
 
-// Connections are open only to members, and a stream at a member that goes runs to its end.
+// The client has connections only to members. If a member is gone, a stream to that member can still run to its end.
 func TestConnections(t *testing.T) {
 	a, b := serve(t), serve(t)
 	o := &owners{}
@@ -256,7 +256,7 @@ func TestConnections(t *testing.T) {
 	redistest.Until(t, "the end of the connection", func() bool { return a.conns.Load() == 0 })
 }
 
-// Without a table calls wait for RetryTimeout, and fail then, until there is one.
+// If there is no table, calls wait at least a second and then fail. Calls succeed once there is a table.
 func TestNoTable(t *testing.T) {
 	o := &owners{}
 	client, _ := clientOf(t, o, timeout(200*time.Millisecond))
@@ -278,7 +278,7 @@ func TestNoTable(t *testing.T) {
 	}
 }
 
-// A routing client that ends before its first table will never have one: calls that wait for it fail, and later ones.
+// A routing client is closed before it has a table, so it will never have a table. Waiting calls and later calls fail.
 func TestEndedClient(t *testing.T) {
 	f, err := routing.Start(t.Context(), routing.Config{Agents: []string{"127.0.0.1:1"}, Log: quiet})
 	if err != nil {

@@ -17,12 +17,13 @@ import (
 	"github.com/roost-cluster/roost/cluster/routing/routinggrpc"
 )
 
-// A server with an agent inside rejects calls that are for others, and a gateway sends each call to its owner.
+// A server with an embedded agent rejects calls for keys that other servers own. A gateway sends each call to the owner
+// of its key.
 func Example() {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 
-	// The server, on each node.
+	// Each node runs such a server.
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		panic(err)
@@ -71,7 +72,7 @@ func (g *greeter) UnaryCall(context.Context, *grpc_testing.SimpleRequest) (*grpc
 	return &grpc_testing.SimpleResponse{ServerId: g.id}, nil
 }
 
-// A member of the cluster needs no routing client: its agent has the table.
+// A member of the cluster does not need a routing client, because its agent has the table.
 func ExampleTableOf() {
 	agent, err := cluster.Start(context.Background(), cluster.Config{ID: "node-1", Bind: "127.0.0.1:0", APIAddr: "127.0.0.1:9000", Log: quiet})
 	if err != nil {

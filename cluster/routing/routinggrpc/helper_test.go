@@ -25,7 +25,7 @@ import (
 
 var quiet = slog.New(slog.DiscardHandler)
 
-// owners is a table as a test says: the addresses of each key, the owner first.
+// owners is a table that tests can change. It maps each key to addresses, and the first address is the owner.
 type owners struct {
 	mu      sync.Mutex
 	at      map[string][]string
@@ -44,7 +44,7 @@ func (o *owners) set(key string, addrs ...string) {
 	o.changed()
 }
 
-// changed tells the subscribers. The mutex is held.
+// changed notifies the subscribers. The caller must hold the mutex.
 func (o *owners) changed() {
 	for _, c := range o.changes {
 		select {
@@ -61,7 +61,7 @@ func (o *owners) Place(key string) (string, error) {
 	return "", errNobody
 }
 
-// Owners returns those of the key "" for a key that the test has not named.
+// Owners returns the addresses of a key. A key that the test has not set has the addresses of the key "".
 func (o *owners) Owners(key string, n int) []string {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -97,26 +97,26 @@ func (o *owners) table() routinggrpc.Table {
 	return routinggrpc.TableOf(o, func(addr string) string { return addr })
 }
 
-// service answers with the address of its server, for all keys that it owns.
+// service responds with the address of its server. It owns all keys unless rejects is set.
 type service struct {
 	grpc_testing.UnimplementedTestServiceServer
 	*grpc.Server
 	addr    string
 	rejects atomic.Bool
 	asked   func()                      // by Owns
-	calls   atomic.Int64                // that were asked for, by Owns
+	calls   atomic.Int64                // number of calls of Owns
 	runs    atomic.Int64                // of handlers
-	answer  func(context.Context) error // before each answer
-	conns   atomic.Int64                // that are open
+	answer  func(context.Context) error // called before each response
+	conns   atomic.Int64                // open connections
 	keys    sync.Map                    // that arrived
-	change  func(*grpc.Server)          // adds to the server
+	change  func(*grpc.Server)          // registers more services
 	creds   grpc.ServerOption
 }
 
-// at has a server listen at an address that was in use.
+// at makes a server listen at the address of an earlier server.
 func at(addr string) func(*service) { return func(s *service) { s.addr = addr } }
 
-// serve starts a server on a free port, which ends with the test.
+// serve starts a server on a free port. The server stops at the end of the test.
 func serve(t *testing.T, changes ...func(*service)) *service {
 	t.Helper()
 	s := &service{addr: "127.0.0.1:0", creds: grpc.EmptyServerOption{}, asked: func() {}, answer: func(context.Context) error { return nil }}
@@ -146,7 +146,7 @@ func serve(t *testing.T, changes ...func(*service)) *service {
 	return s
 }
 
-// stop ends the server, and waits until the client, which has no other connection, has noticed.
+// stop stops the server, and waits until the client has noticed. The client must not have other connections.
 func (s *service) stop(t *testing.T, conn *grpc.ClientConn) {
 	t.Helper()
 	redistest.Until(t, "a connection", func() bool { return conn.GetState() == connectivity.Ready })
@@ -154,7 +154,7 @@ func (s *service) stop(t *testing.T, conn *grpc.ClientConn) {
 	redistest.Until(t, "its end", func() bool { return conn.GetState() != connectivity.Ready })
 }
 
-// HandleConn implements stats.Handler: it counts open connections.
+// HandleConn implements stats.Handler. It counts open connections.
 func (s *service) HandleConn(_ context.Context, c stats.ConnStats) {
 	switch c.(type) {
 	case *stats.ConnBegin:
@@ -227,7 +227,7 @@ func (s *service) payload() *grpc_testing.StreamingOutputCallResponse {
 	return &grpc_testing.StreamingOutputCallResponse{Payload: &grpc_testing.Payload{Body: []byte(s.addr)}}
 }
 
-// clientOf returns a client of a table, and its connection.
+// clientOf returns a client that uses the table o, and the client's connection.
 func clientOf(t *testing.T, o *owners, changes ...func(*routinggrpc.Config)) (grpc_testing.TestServiceClient, *grpc.ClientConn) {
 	t.Helper()
 	cfg := routinggrpc.Config{Table: o.table()}
@@ -246,12 +246,12 @@ func clientOf(t *testing.T, o *owners, changes ...func(*routinggrpc.Config)) (gr
 	return grpc_testing.NewTestServiceClient(conn), conn
 }
 
-// timeout is an option of clientOf.
+// timeout returns a change for clientOf that sets RetryTimeout.
 func timeout(d time.Duration) func(*routinggrpc.Config) {
 	return func(c *routinggrpc.Config) { c.RetryTimeout = d }
 }
 
-// kinds are calls of each kind. They return the address of the server that answers.
+// kinds contains a function for each kind of call. Most of these functions return the address of the server.
 var kinds = map[string]func(context.Context, grpc_testing.TestServiceClient) (string, error){
 	"unary": func(ctx context.Context, c grpc_testing.TestServiceClient) (string, error) {
 		resp, err := c.UnaryCall(ctx, &grpc_testing.SimpleRequest{})
@@ -276,7 +276,7 @@ var kinds = map[string]func(context.Context, grpc_testing.TestServiceClient) (st
 		}
 		for range 3 {
 			if err := stream.Send(&grpc_testing.StreamingInputCallRequest{}); err != nil {
-				break // CloseAndRecv returns why
+				break // CloseAndRecv returns the reason
 			}
 		}
 		resp, err := stream.CloseAndRecv()
@@ -293,7 +293,7 @@ var kinds = map[string]func(context.Context, grpc_testing.TestServiceClient) (st
 		var at string
 		for range 3 {
 			if err := stream.Send(&grpc_testing.StreamingOutputCallRequest{}); err != nil {
-				break // Recv returns why
+				break // Recv returns the reason
 			}
 			resp, err := stream.Recv()
 			if err != nil {
@@ -316,7 +316,7 @@ func ended(err error) error {
 	return errors.Join(err, errors.New("the stream should have ended"))
 }
 
-// unary makes a call, and returns the address of the server that answers.
+// unary makes a call, and returns the address of the server that has responded.
 func unary(t *testing.T, client grpc_testing.TestServiceClient, key string, opts ...grpc.CallOption) (string, error) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)

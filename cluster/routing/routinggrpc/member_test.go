@@ -30,7 +30,8 @@ import (
 	"github.com/roost-cluster/roost/internal/leak"
 )
 
-// memberVar makes this binary a server with an agent inside, instead of running tests: "id addr api join".
+// memberVar is an environment variable with the value "id addr api join". If it is set, this binary runs a server with
+// an embedded agent instead of tests.
 const memberVar = "FOLLOWGRPC_TEST_MEMBER"
 
 func TestMain(m *testing.M) {
@@ -45,7 +46,7 @@ func TestMain(m *testing.M) {
 	leak.Main(m)
 }
 
-// beMember runs a server until SIGTERM, after which its partitions move, its calls end, and it leaves.
+// beMember runs a server until SIGTERM. The server then drains, waits for its calls, and leaves.
 func beMember(of string) error {
 	var id, addr, apiAddr, join string
 	if _, err := fmt.Sscan(of, &id, &addr, &apiAddr, &join); err != nil {
@@ -83,7 +84,7 @@ func beMember(of string) error {
 	grpc_testing.RegisterTestServiceServer(srv, s)
 	go func() { _ = srv.Serve(l) }()
 	go func() {
-		_, _ = io.Copy(io.Discard, os.Stdin) // the end of the test
+		_, _ = io.Copy(io.Discard, os.Stdin) // standard input is closed when the test ends
 		stop()
 	}()
 	slog.New(slog.NewJSONHandler(os.Stderr, nil)).Info("agent running", "gossip", agent.Addr(), "http", apiListener.Addr().String())
@@ -96,7 +97,7 @@ func beMember(of string) error {
 	return agent.Leave(context.Background())
 }
 
-// room serves rooms, which are the keys of calls.
+// room is a server whose keys are rooms.
 type room struct {
 	grpc_testing.UnimplementedTestServiceServer
 	id      string
@@ -104,13 +105,13 @@ type room struct {
 	drained atomic.Bool
 }
 
-// owns reports whether the server may serve a call.
+// owns reports whether the server owns the key of a call.
 func (r *room) owns(ctx context.Context) bool {
 	key := metadata.ValueFromIncomingContext(ctx, routinggrpc.Header)
 	return !r.drained.Load() && r.agent.IsOwner(key[0])
 }
 
-// strayKey is in the context of calls that arrived before Check for another server.
+// strayKey is the context key of a flag that is true if the server did not own the room before Check ran.
 type strayKey struct{}
 
 func (r *room) arrive(ctx context.Context, req any, _ *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
@@ -129,8 +130,8 @@ type arrived struct {
 
 func (a *arrived) Context() context.Context { return a.ctx }
 
-// answer returns the id of the server, and what is wrong or special about the call. A room that moves after
-// Check is no problem.
+// answer returns the id of the server, with a remark if the server did not own the room or the call was sent again. A
+// room that moves after Check is not a problem.
 func (r *room) answer(ctx context.Context) string {
 	switch {
 	case ctx.Value(strayKey{}) == true && !r.owns(ctx):
@@ -170,10 +171,10 @@ func (r *room) FullDuplexCall(
 type member struct {
 	*agentproc.Process
 	agentproc.Addrs
-	id, addr, api string // the addresses stay the same after a restart
+	id, addr, api string // the addresses are the same after a restart
 }
 
-// start starts a process.
+// start starts the process of a member.
 func (m *member) start(t *testing.T, join string) {
 	t.Helper()
 	cmd := exec.Command(os.Args[0])

@@ -22,7 +22,8 @@ import (
 	"github.com/roost-cluster/roost/cluster/routing/routinggrpc"
 )
 
-// Keys of any bytes arrive. A call without a key fails at both ends, unless a hook says that it is for any server.
+// A key can contain any bytes. A call without a key fails in the client and in the server, unless Config.Key returns an
+// empty key, which allows any server.
 func TestKeys(t *testing.T) {
 	a := serve(t, func(s *service) {
 		s.change = func(srv *grpc.Server) { grpc_health_v1.RegisterHealthServer(srv, health.NewServer()) }
@@ -76,7 +77,7 @@ func TestKeys(t *testing.T) {
 	}
 }
 
-// A call without a key takes another member when the connection to the first one fails.
+// If the connection to the first member fails, a call for any server goes to another member.
 func TestAnyServer(t *testing.T) {
 	down, up := serve(t), serve(t)
 	down.Stop()
@@ -90,7 +91,7 @@ func TestAnyServer(t *testing.T) {
 	}
 }
 
-// An owner that is no member at present is waited for, as one that is not reached.
+// If the owner is not among the known members yet, a call waits for it, as for an unreachable owner.
 func TestNewerTable(t *testing.T) {
 	a := serve(t)
 	o := &owners{}
@@ -99,11 +100,11 @@ func TestNewerTable(t *testing.T) {
 	if _, err := unary(t, client, "x"); err != nil {
 		t.Fatal(err)
 	}
-	for range 2 { // each owner for as long
+	for range 2 { // the second owner gets as much time as the first
 		o.mu.Lock()
-		o.at["new"] = []string{serve(t).addr} // nobody is told
+		o.at["new"] = []string{serve(t).addr} // the subscribers are not notified
 		o.mu.Unlock()
-		began := time.Now() // which is later than the update
+		began := time.Now() // after the owner has changed
 		_, err := unary(t, client, "new")
 		if waited := time.Since(began); waited < 200*time.Millisecond {
 			t.Errorf("waited for %v", waited)
@@ -128,7 +129,7 @@ func TestNewerTable(t *testing.T) {
 	}
 }
 
-// With a healthCheckConfig, an owner that does not report SERVING counts as not reached.
+// With a healthCheckConfig, an owner that does not report SERVING is considered unreachable.
 func TestHealth(t *testing.T) {
 	reports := health.NewServer()
 	a := serve(t, func(s *service) {
@@ -152,7 +153,7 @@ func TestHealth(t *testing.T) {
 	}
 }
 
-// A service config keeps what it has, and gets the rest.
+// The policies in Config.ServiceConfig are kept, and methods without a retryPolicy get the policy for rejected calls.
 func TestServiceConfig(t *testing.T) {
 	a := serve(t, func(s *service) {
 		s.answer = func(context.Context) error { return status.Error(codes.Unavailable, "later") }
@@ -176,7 +177,7 @@ func TestServiceConfig(t *testing.T) {
 	}
 }
 
-// What is wrong with a configuration is said at once, or with the first call.
+// DialOptions refuses an invalid configuration. Some errors only appear when the first call is made.
 func TestInvalid(t *testing.T) {
 	table := (&owners{}).table()
 	for want, cfg := range map[string]routinggrpc.Config{
@@ -207,9 +208,9 @@ func TestInvalid(t *testing.T) {
 	}
 }
 
-// A certificate has the host of the member's address, or the name of the target.
+// The client verifies a certificate against the host of the member's address, or against the name in the target.
 func TestCertificates(t *testing.T) {
-	https := httptest.NewTLSServer(nil) // for its certificate
+	https := httptest.NewTLSServer(nil) // only used for its certificate
 	defer https.Close()
 	roots := x509.NewCertPool()
 	roots.AddCert(https.Certificate())

@@ -25,18 +25,18 @@ import (
 
 const rooms = 500
 
-// load is calls of a client while servers come and go.
+// load makes calls while servers stop and start.
 type load struct {
 	t      *testing.T
 	client grpc_testing.TestServiceClient
-	killed atomic.Pointer[string] // the address of a server that was killed
+	killed atomic.Pointer[string] // address of the server that was killed
 
 	calls, again, opened, broken, lost atomic.Int64
 }
 
-// Five processes, servers with agents inside, serve 200 calls a second and 50 streams, while they are
-// restarted one after the other, one of them by a kill: each leaves and joins again. No call fails that was
-// safe to send again, and all answers are those of owners.
+// Five processes run servers with embedded agents. They serve 200 calls per second and 50 streams. Meanwhile, the
+// processes are restarted one after the other, and one of them is killed. Calls fail only if the killed server may have
+// begun them, and only owners respond.
 func TestRollingServers(t *testing.T) {
 	if testing.Short() {
 		t.Skip("real processes take seconds")
@@ -109,7 +109,8 @@ func TestRollingServers(t *testing.T) {
 		x.calls.Load(), float64(x.calls.Load())/time.Since(began).Seconds(), x.again.Load(), x.opened.Load(), x.broken.Load(), x.lost.Load())
 }
 
-// settles waits until the routing client knows n members, and each of them answers for its rooms.
+// settles waits until the routing client knows n members and all of them own rooms. It then checks that the owner of
+// each room responds.
 func (x *load) settles(f *routing.Client, n int) {
 	x.t.Helper()
 	redistest.Until(x.t, fmt.Sprint(n, " members that own rooms"), func() bool {
@@ -138,7 +139,7 @@ func (x *load) settles(f *routing.Client, n int) {
 	wait.Wait()
 }
 
-// call makes 200 calls a second: fewer on a machine that is late, which has enough to do.
+// call makes 200 calls per second, or fewer on a slow machine.
 func (x *load) call(ctx context.Context) {
 	var wait sync.WaitGroup
 	defer wait.Wait()
@@ -159,7 +160,7 @@ func (x *load) call(ctx context.Context) {
 	}
 }
 
-// judge reports answers of servers that do not own the room, and failures of calls that no server can have begun.
+// judge reports responses from servers that do not own the room, and failed calls that no server can have begun.
 func (x *load) judge(to *peer.Peer, at string, err error) {
 	killed := x.killed.Load()
 	switch {
@@ -177,14 +178,15 @@ func (x *load) judge(to *peer.Peer, at string, err error) {
 	}
 }
 
-// stream opens a stream, and exchanges a message every 20 ms, a hundred times or until the room moves.
+// stream opens a stream and exchanges a message every 20 ms, until it has exchanged a hundred messages or the room
+// moves.
 func (x *load) stream(ctx context.Context, i int) {
 	var to peer.Peer
 	running, cancel := context.WithCancel(routinggrpc.WithKey(context.WithoutCancel(ctx), fmt.Sprint(i)))
 	defer cancel()
 	stream, err := x.client.FullDuplexCall(running, grpc.Peer(&to))
 	for sent := 0; err == nil && sent < 100 && ctx.Err() == nil; sent++ {
-		_ = stream.Send(&grpc_testing.StreamingOutputCallRequest{}) // Recv returns why it fails
+		_ = stream.Send(&grpc_testing.StreamingOutputCallRequest{}) // Recv returns the error
 		var resp *grpc_testing.StreamingOutputCallResponse
 		resp, err = stream.Recv()
 		if sent == 0 {

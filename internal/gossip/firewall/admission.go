@@ -66,7 +66,7 @@ var ErrEvicted = errors.New("gossip: stream closed for the sake of others")
 // the one that has waited longest.
 type admission struct {
 	evicted *atomic.Uint64
-	answer  atomic.Int64 // bytes of a full state of this node, about
+	answer  atomic.Int64 // approximate size of this node's full state in bytes
 
 	mu     sync.Mutex
 	open   []*place // in the order of their arrival
@@ -91,11 +91,11 @@ type place struct {
 	from   netip.Addr
 	since  time.Time    // when this node began to read; zero = it has not
 	until  time.Time    // when a wait for budget ends; zero = never
-	proven bool         // it has shown the key
+	proven bool         // the sender has proven that it has the key
 	moved  atomic.Int64 // bytes since the grant
 
-	pool    *pool         // which it is in; nil = none
-	bytes   int           // there
+	pool    *pool         // the pool that the stream is in; nil = none
+	bytes   int           // its budget in that pool
 	at      time.Time     // when the stream entered the pool, or when its bytes were granted
 	granted bool          // the bytes have been granted
 	kept    int           // bytes of toRead, for a message that waits to be served
@@ -163,9 +163,9 @@ func (s *admission) enters(p *place) bool {
 	return true
 }
 
-// victim returns the stream to close when all slots are taken, or nil. It considers only streams that this
-// node is waiting for. It prefers streams that have not proven the key. Among those, it takes the source with
-// the most streams and returns that source's oldest stream.
+// victim returns the stream to close when all slots are taken, or nil. It considers only streams that this node is
+// waiting for, and streams that are being served for too long. It prefers streams that have not proven the key. Among
+// those, it takes the source with the most streams and returns that source's oldest stream.
 func (s *admission) victim(now time.Time) *place {
 	for _, proven := range []bool{false, true} {
 		may := func(p *place) bool {
@@ -192,8 +192,8 @@ func (s *admission) victim(now time.Time) *place {
 
 func (p *place) begunBefore(at time.Time) bool { return !p.since.IsZero() && !p.since.After(at) }
 
-// overdue reports whether a stream has been waiting for its budget for too long, or has used the budget for
-// longer than necessary.
+// overdue reports whether a stream waited too long for its budget, or kept it too long for the number of bytes that it
+// has transferred.
 func (p *place) overdue(now time.Time) bool {
 	return now.Sub(p.at) > p.pool.time+time.Duration(p.moved.Load())*time.Second/leastRate
 }
@@ -329,7 +329,7 @@ func (p *place) await(ctx context.Context) error {
 // pool is a budget of bytes.
 type pool struct {
 	bytes, most int
-	time        time.Duration // that a stream may use its bytes in any case
+	time        time.Duration // how long a stream may use its bytes in any case
 	used        int
 	granted     []*place // in the order of the grants
 	waiting     []*place
@@ -384,7 +384,7 @@ func (s *admission) next(in *pool) *place {
 			uses[p.from] += p.kept
 		}
 	}
-	return slices.MinFunc(in.waiting, func(a, b *place) int { // the first one of equals
+	return slices.MinFunc(in.waiting, func(a, b *place) int { // the earliest stream wins a tie
 		if d := uses[a.from] - uses[b.from]; d != 0 {
 			return d
 		}

@@ -16,7 +16,7 @@ import (
 	"time"
 )
 
-// distant is the connection of another address.
+// distant is a connection from another address.
 type distant struct {
 	net.Conn
 	from string
@@ -46,7 +46,7 @@ func (s *distant) Close() error {
 
 func (s *distant) SetWriteDeadline(time.Time) error { return nil }
 
-// ward is an admission in a bubble.
+// ward is an admission in a synctest bubble.
 type ward struct {
 	*admission
 	t       *testing.T
@@ -74,7 +74,7 @@ func (w *ward) enter(from string) *place {
 	return p
 }
 
-// moves begins to wait for budget, and returns how that ends.
+// moves makes a stream wait for budget. The result of the wait arrives on the returned channel.
 func (w *ward) moves(p *place, to *pool, bytes int) <-chan error {
 	end := make(chan error, 1)
 	go func() { end <- p.move(w.ctx, to, bytes, 0) }()
@@ -108,8 +108,8 @@ func (w *ward) shut(what string, want bool, ps ...*place) {
 	}
 }
 
-// When the slots are taken, the source with the most streams loses the longest-waiting one. Streams
-// that have shown the key go last.
+// When all slots are taken, the longest-waiting stream of the source with the most streams is closed. Streams that have
+// proven the key are closed last.
 func TestSlots(t *testing.T) {
 	inWard(t, func(w *ward) {
 		friend := w.enter("10.0.0.1")
@@ -143,7 +143,8 @@ func TestSlots(t *testing.T) {
 	})
 }
 
-// Streams that wait for this node are not closed for others, as in a mass start: the others wait.
+// Streams that are only waiting for this node, as in a mass start, are not closed to make room. New streams wait
+// instead.
 func TestCompleteStreamsStay(t *testing.T) {
 	inWard(t, func(w *ward) {
 		var all []*place
@@ -165,13 +166,13 @@ func TestCompleteStreamsStay(t *testing.T) {
 		}
 		w.moves(p, &w.served, 100)
 		go func() { came <- w.admission.enter(w.ctx, &distant{from: "10.0.0.3"}, time.Minute) }()
-		<-came // in the end
+		<-came // admitted in the end
 		w.shut("the one that was served longest", true, all[0])
 	})
 }
 
-// Small streams have the first turn, and before them the source that uses least. A stream gets all
-// of its bytes at once.
+// The source that uses the fewest bytes gets budget first. Among the streams of one source, small messages go first. A
+// stream gets all of its bytes in a single grant.
 func TestTurns(t *testing.T) {
 	inWard(t, func(w *ward) {
 		hog := w.enter("10.0.0.1")
@@ -196,7 +197,7 @@ func TestTurns(t *testing.T) {
 	})
 }
 
-// A stream that announces much and sends nothing goes when others wait, and only then.
+// A stream that announces much data but sends nothing is closed when other streams are waiting, and only then.
 func TestOverdue(t *testing.T) {
 	inWard(t, func(w *ward) {
 		silent, busy := w.enter("10.0.0.1"), w.enter("10.0.0.1")
@@ -222,8 +223,8 @@ func TestOverdue(t *testing.T) {
 	})
 }
 
-// A stream that goes before its answer learns that this node is busy, not that this is another
-// cluster. Nothing comes after an answer that has begun, and no answer after that.
+// A stream that is closed before its answer gets the byte Busy, so that the other side does not conclude that this is
+// another cluster. Busy is not sent after an answer has begun, and no answer is sent after Busy.
 func TestOverdueAnswer(t *testing.T) {
 	inWard(t, func(w *ward) {
 		queued, answered := w.enter("10.0.0.1"), w.enter("10.0.0.1")
@@ -250,7 +251,7 @@ func TestOverdueAnswer(t *testing.T) {
 	})
 }
 
-// Whatever streams do, the bounds hold, and nothing is left of them.
+// No matter what streams do, the limits hold, and nothing is left of the streams after they have ended.
 func TestAdmissionBounds(t *testing.T) {
 	for seed := range uint64(20) {
 		inWard(t, func(w *ward) {
@@ -303,12 +304,12 @@ func (w *ward) holds() {
 	}
 }
 
-// Messages that are complete count while they wait to be served.
+// Complete messages use the read budget while they wait to be served.
 func TestWaitingMessages(t *testing.T) {
 	inWard(t, func(w *ward) {
 		hog := w.enter("10.0.0.1")
 		w.moves(hog, &w.served, serveBudget)
-		hog.moved.Store(1 << 30) // it is fast
+		hog.moved.Store(1 << 30) // it is fast, so it is not overdue
 		first, second, third := w.enter("10.0.0.2"), w.enter("10.0.0.2"), w.enter("10.0.0.3")
 		for _, p := range []*place{first, second} {
 			w.moves(p, &w.toRead, 6<<20)

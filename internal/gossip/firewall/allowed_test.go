@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// With a list of networks, packets and streams of other sources are dropped before a byte is kept, and
-// counted; those of the list arrive.
+// If there is a list of networks, packets and streams from other sources are dropped and counted. Packets and streams
+// from the listed networks arrive.
 func TestAllowed(t *testing.T) {
 	rejected := new(Rejections)
 	allow := []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24"), netip.MustParsePrefix("127.0.0.2/32")}
@@ -44,7 +44,7 @@ func TestAllowed(t *testing.T) {
 	if _, err := outsider.Read(make([]byte, 1)); !errors.Is(err, io.EOF) {
 		t.Errorf("the stream of an unauthenticated peer is not closed: %v", err)
 	}
-	member := send("127.0.0.2") // both queues keep their order, so what comes first is of the member
+	member := send("127.0.0.2") // both queues keep their order, so the member's packet and stream must be the first to arrive
 	if p := <-s.PacketCh(); string(p.Buf) != "127.0.0.2" {
 		t.Errorf("a packet of %s arrived", p.Buf)
 	}
@@ -59,7 +59,7 @@ func TestAllowed(t *testing.T) {
 	}
 }
 
-// An address of IPv4 counts as such on a socket of IPv6, and a zone does not matter.
+// An IPv4 address is recognized on an IPv6 socket, and a zone does not matter.
 func TestAllowedAddresses(t *testing.T) {
 	allow := &allowed{
 		networks:   []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("fe80::/10")},

@@ -9,7 +9,7 @@ import (
 
 func TestMain(m *testing.M) { leak.Main(m) }
 
-// labeled returns a packet of the cluster "test".
+// labeled returns a packet with the label of the cluster "test".
 func labeled(t *testing.T, b []byte) []byte {
 	t.Helper()
 	out, err := memberlist.AddLabelHeaderToPacket(b, "test")

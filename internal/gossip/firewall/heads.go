@@ -30,7 +30,7 @@ const (
 	typePushPull = 6
 	typeEncrypt  = 10 // memberlist without a key answers it with an error that names the key
 	typeErr      = 13
-	Busy         = 201 // of ours: the answer to a stream that had to make room, or that came too early
+	Busy         = 201 // roost's own type: the answer to a stream that had to make room, or that came too early
 	typeLabel    = 244
 )
 
@@ -44,7 +44,7 @@ var ErrHead = errors.New("gossip: unexpected stream header")
 // zero.
 type head struct {
 	r   *bufio.Reader
-	at  int // its length so far
+	at  int // length of the head so far
 	err error
 
 	kind  byte
@@ -55,13 +55,13 @@ type head struct {
 	cluster string // name of that cluster
 
 	bytes int // maximum number of bytes that may follow; if the message is encrypted, exactly this number follows
-	nodes int // of an exchange
-	state int // its bytes
+	nodes int // number of nodes in an exchange
+	state int // size of the state in an exchange
 }
 
-// readHead rejects a stream if no agent sends such a head, because its message has no size limit or is larger
-// than any agent's message. For such a stream of an unauthenticated sender, memberlist would allocate a
-// million nodes, or decompress or keep 20 MiB and more.
+// readHead rejects a stream if no agent sends such a head, because its message has no size limit or is larger than any
+// agent's message. For such a stream, even from an unauthenticated sender, memberlist would allocate a million nodes,
+// or would decompress or keep more than 20 MiB.
 func readHead(r *bufio.Reader, label string, keys Keys) head {
 	h := head{r: r}
 	if h.kind = h.byte(); h.kind == typeLabel { // an answer has no label
@@ -136,7 +136,7 @@ func (h *head) pushPull() {
 		}
 		switch seen[key] = true; key {
 		case "Nodes":
-			h.nodes = h.atMost(2 * lease.MaxNodes) // it also has nodes that died recently
+			h.nodes = h.atMost(2 * lease.MaxNodes) // an exchange also contains nodes that died recently
 		case "UserStateLen":
 			h.state = h.atMost(lease.MaxMessageBytes)
 		case "Join":

@@ -84,8 +84,7 @@ func TestReadHead(t *testing.T) {
 	}
 }
 
-// FuzzReadHead compares readHead with a full decoder: a head that passes is within
-// bounds.
+// FuzzReadHead checks with a full decoder that every head that readHead accepts is within the limits.
 func FuzzReadHead(f *testing.F) {
 	f.Add(pushPull(f, field{"Nodes", 1}, field{"UserStateLen", 10}, field{"Join", true}))
 	f.Add(pushPull(f, field{"Nodes", int16(5000)}, field{"UserStateLen", uint32(math.MaxUint32)}))

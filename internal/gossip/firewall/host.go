@@ -11,7 +11,7 @@ func hostOf(ip netip.Addr) netip.Addr {
 	if ip = ip.Unmap().WithZone(""); ip.Is4() {
 		return ip
 	}
-	network, _ := ip.Prefix(64) // fails for no address of IPv6
+	network, _ := ip.Prefix(64) // cannot fail for an IPv6 address
 	return network.Addr()
 }
 

@@ -22,20 +22,20 @@ import (
 
 const (
 	label  = "\xf4\x04test"
-	slots  = 256      // of incoming streams
+	slots  = 256      // number of incoming streams
 	toRead = 14 << 20 // bytes that larger messages may announce together
-	sealed = 29       // bytes around what a key seals
+	sealed = 29       // bytes that encryption adds to a message
 )
 
 func theKey() []byte { return bytes.Repeat([]byte{7}, 32) }
 
-// exchange returns a full exchange in plain text, as memberlist packs it, with a rest behind its head.
+// exchange returns a full exchange in plain text, in memberlist's format, with rest after its head.
 func exchange(nodes, state int, rest string) string {
 	number := func(n int) string { return string(binary.BigEndian.AppendUint32([]byte{0xce}, uint32(n))) }
 	return "\x06\x83\xa5Nodes" + number(nodes) + "\xacUserStateLen" + number(state) + "\xa4Join\xc2" + rest
 }
 
-// seal returns a message in the form of memberlist, by any version.
+// seal returns an encrypted message in memberlist's format, with the given version byte.
 func seal(t *testing.T, version byte, content, data string) string {
 	t.Helper()
 	block, err := aes.NewCipher(theKey())
@@ -51,7 +51,7 @@ func seal(t *testing.T, version byte, content, data string) string {
 	return string(gcm.Seal(b, b[1:], []byte(content), []byte(data)))
 }
 
-// A real bomb: it is counted, and the node continues.
+// A packet that expands to 1 MiB is counted, and the node continues.
 func TestCompressedPacketIsDropped(t *testing.T) {
 	m := start(t, "a#1", keys(), nil)
 	conn := dial(t, "udp", m)
@@ -65,8 +65,8 @@ func TestCompressedPacketIsDropped(t *testing.T) {
 	eventually(t, "the next packet arrives", func() bool { packets, _ := m.got(); return len(packets) == 1 })
 }
 
-// A ping in plain text at a node that has a key alone counts as one without the key, as other plain text
-// does: it begins with the byte that would say that a sealed packet is padded.
+// A node that only accepts encrypted packets counts an unencrypted ping under WrongKey, like other unencrypted packets.
+// The ping begins with the byte that marks an encrypted packet as padded, but it must not count as padded.
 func TestPlainPing(t *testing.T) {
 	m := start(t, "a#1", keys(theKey()), nil)
 	conn := dial(t, "udp", m)
@@ -83,8 +83,8 @@ func TestPlainPing(t *testing.T) {
 	eventually(t, "a padded packet of a holder of the key is one that no node sends", func() bool { return m.firewall.Dropped() == 1 })
 }
 
-// While a node accepts plain text and keys, what no key has sealed is held to the bounds of plain text, and
-// no padded message of a holder of the key reaches memberlist.
+// While a node accepts both plain text and encrypted messages, the limits for plain text apply to every packet that no
+// key decrypts. A padded packet does not reach memberlist even if its sender has the key.
 func TestBoundsWhilePlainTextIsAccepted(t *testing.T) {
 	for _, sendsPlain := range []bool{true, false} {
 		m := start(t, "a#1", firewall.Keys{Secrets: [][]byte{theKey()}, SendsPlain: sendsPlain, TakesPlain: true}, nil)
@@ -98,7 +98,7 @@ func TestBoundsWhilePlainTextIsAccepted(t *testing.T) {
 	}
 }
 
-// An announced million of nodes would cost 109 MB in memberlist.
+// If a head announces a million nodes, memberlist would use 109 MB, so the firewall rejects the head.
 func TestExcessiveHeadsAreRejected(t *testing.T) {
 	m := start(t, "a#1", keys(), nil)
 	conn := dial(t, "tcp", m)
@@ -110,7 +110,7 @@ func TestExcessiveHeadsAreRejected(t *testing.T) {
 	}
 }
 
-// The answer to an outgoing connection is checked, too.
+// The firewall also checks the answer on an outgoing connection.
 func TestPromisesInAnswers(t *testing.T) {
 	l := listener(t)
 	go func() {
@@ -136,7 +136,7 @@ func both(t *testing.T, test func(t *testing.T, k firewall.Keys)) {
 	}
 }
 
-// Silent connections must not block packets, nor joins until the timeout, nor Shutdown.
+// Silent connections must not block packets, delay joins until the timeout, or block Shutdown.
 func TestIdleConnectionsMakeRoom(t *testing.T) {
 	both(t, func(t *testing.T, k firewall.Keys) {
 		t.Parallel()
@@ -148,7 +148,7 @@ func TestIdleConnectionsMakeRoom(t *testing.T) {
 			t.Fatal(err)
 		}
 		eventually(t, "a datagram arrives", func() bool { packets, _ := a.got(); return len(packets) == 1 })
-		if err := b.join(a.addr()); err != nil { // fails after the timeout
+		if err := b.join(a.addr()); err != nil { // would fail after the timeout
 			t.Error(err)
 		}
 		for range 2 * slots {
@@ -160,7 +160,7 @@ func TestIdleConnectionsMakeRoom(t *testing.T) {
 	})
 }
 
-// After its head, a stream has the time for a message.
+// When the head of a stream has arrived, HeadTimeout no longer applies.
 func TestTimeoutEndsWithTheHead(t *testing.T) {
 	m := start(t, "a#1", keys(), func(c *firewall.Config) { c.StreamTimeout = time.Minute })
 	conn := dial(t, "tcp", m)
@@ -171,7 +171,7 @@ func TestTimeoutEndsWithTheHead(t *testing.T) {
 	}
 }
 
-// A node that is slow to begin is not sent away as one of another cluster.
+// A node that is slow to send its head gets the byte Busy, so that it does not conclude that this is another cluster.
 func TestSlowHead(t *testing.T) {
 	m := start(t, "a#1", keys(), nil)
 	if b := ends(t, dial(t, "tcp", m)); !bytes.Equal(b, []byte{firewall.Busy}) {
@@ -179,8 +179,8 @@ func TestSlowHead(t *testing.T) {
 	}
 }
 
-// What a holder of the key seals, and no agent does, does not reach memberlist: some of it would end the
-// process, or take far more memory than bytes.
+// A sender that has the key can encrypt messages that no agent sends. They do not reach memberlist, because some of
+// them would end the process, or make it use far more memory than the size of the message.
 func TestSealedNonsense(t *testing.T) {
 	t.Parallel()
 	m := start(t, "a#1", keys(theKey()), nil)
@@ -204,7 +204,7 @@ func TestSealedNonsense(t *testing.T) {
 		counts(name)
 		ends(t, conn)
 	}
-	padded := strings.Repeat("x", 15) + "\xff" // 255 bytes of padding
+	padded := strings.Repeat("x", 15) + "\xff" // the last byte claims 255 bytes of padding
 	write(t, dial(t, "udp", m), []byte(label+seal(t, 0, padded, "test")))
 	counts("padded packet")
 	if err := start(t, "b#1", keys(theKey()), nil).join(m.addr()); err != nil {
@@ -212,7 +212,8 @@ func TestSealedNonsense(t *testing.T) {
 	}
 }
 
-// retry joins, in several attempts on a slow machine: a stream that takes long gives way to a newer one.
+// retry joins, in several attempts if necessary. On a slow machine, a stream that takes long may be closed to make
+// room.
 func retry(m, seed *member) (err error) {
 	for range 10 {
 		if err = m.join(seed.addr()); err == nil || !gaveWay(err) {
@@ -222,7 +223,7 @@ func retry(m, seed *member) (err error) {
 	return err
 }
 
-// gaveWay reports whether the other side ended a stream to make room, or did not come to it.
+// gaveWay reports whether the other side closed a stream to make room, or did not serve it in time.
 func gaveWay(err error) bool {
 	for _, text := range []string{firewall.ErrBusy.Error(), firewall.ErrEvicted.Error(), "EOF", "connection reset", "i/o timeout"} {
 		if strings.Contains(err.Error(), text) {
@@ -232,14 +233,14 @@ func gaveWay(err error) bool {
 	return false
 }
 
-// Exchanges of any size that memberlist makes arrive, and more at a time than there are slots.
+// Exchanges of any size succeed, even if there are more exchanges than slots at the same time.
 func TestManyExchanges(t *testing.T) {
 	both(t, func(t *testing.T, k firewall.Keys) {
 		withTimeout := func(c *firewall.Config) { c.StreamTimeout = 20 * time.Second }
 		a, b := start(t, "a#1", k, withTimeout), start(t, "b#1", k, withTimeout)
-		a.holds(300 << 10) // as many as are served at a time exceed the bytes for that
+		a.holds(300 << 10) // together, the exchanges that are served concurrently exceed their budget
 		if len(k.Secrets) > 0 {
-			a.holds(80 << 10) // encrypted, as much would take minutes of a busy machine
+			a.holds(80 << 10) // encrypting as much would take minutes on a busy machine
 		}
 		for _, size := range []int{0, 8 << 10, 6 << 20} {
 			b.holds(size)
@@ -260,7 +261,8 @@ func TestManyExchanges(t *testing.T) {
 	})
 }
 
-// A large exchange gets through while unauthenticated peers announce all of the memory, and send nothing.
+// A large exchange succeeds while unauthenticated peers announce messages that use up the whole budget, but send
+// nothing.
 func TestLargeExchangeAmongOutsiders(t *testing.T) {
 	withTimeout := func(d time.Duration) func(*firewall.Config) {
 		return func(c *firewall.Config) { c.StreamTimeout = d }
@@ -271,7 +273,7 @@ func TestLargeExchangeAmongOutsiders(t *testing.T) {
 	b := start(t, "b#1", keys(theKey()), withTimeout(10*time.Second))
 	const announced = 2 << 20
 	for range 64 {
-		outsiders.Go(func() { // each returns when its stream is closed: a starved exchange takes its next attempt among as many
+		outsiders.Go(func() { // each dials again when its stream is closed, so a retry competes with as many streams
 			for t.Context().Err() == nil {
 				if conn, err := net.Dial("tcp", a.addr()); err == nil {
 					_, _ = conn.Write(binary.BigEndian.AppendUint32([]byte(label+"\x0a"), announced))

@@ -16,7 +16,7 @@ import (
 	"github.com/roost-cluster/roost/internal/gossip/firewall"
 )
 
-// member is a member of memberlist behind a firewall, in the cluster "test". It says no hello.
+// member is a member of memberlist behind a firewall, in the cluster "test". It sends no hello.
 type member struct {
 	*memberlist.Memberlist
 	firewall   *firewall.Firewall
@@ -73,12 +73,12 @@ func (m *member) send(to *member, text string) error {
 	return m.SendToAddress(memberlist.Address{Addr: to.addr()}, []byte(text))
 }
 
-// keys returns the keys of a node that sends and takes plain text if there is none.
+// keys returns the keys of a node. Without secrets, the node sends and accepts plain text.
 func keys(secrets ...[]byte) firewall.Keys {
 	return firewall.Keys{Secrets: secrets, SendsPlain: len(secrets) == 0, TakesPlain: len(secrets) == 0}
 }
 
-// configOf returns the config of a firewall without protocols of roost.
+// configOf returns the config of a firewall without roost's own protocols.
 func configOf(ring *firewall.Ring, r *firewall.Rejections) firewall.Config {
 	return firewall.Config{
 		Label: "test", Ring: ring, Rejections: r, HeadTimeout: time.Second, StreamTimeout: 5 * time.Second,
@@ -101,7 +101,7 @@ func start(t *testing.T, name string, k firewall.Keys, change func(*firewall.Con
 	return m
 }
 
-// over starts a member over a transport.
+// over starts a member that uses the given transport.
 func (m *member) over(t *testing.T, transport memberlist.NodeAwareTransport, name string, k firewall.Keys, change func(*firewall.Config)) {
 	t.Helper()
 	ring, err := firewall.NewRing(k)
@@ -125,7 +125,7 @@ func (m *member) over(t *testing.T, transport memberlist.NodeAwareTransport, nam
 	t.Cleanup(func() { _ = m.Shutdown() })
 }
 
-// eventually polls for a condition: real sockets take real time.
+// eventually polls until a condition is true, because real sockets take real time.
 func eventually(t *testing.T, what string, condition func() bool) {
 	t.Helper()
 	deadline := time.Now().Add(20 * time.Second)
@@ -147,7 +147,7 @@ func listener(t *testing.T) net.Listener {
 	return l
 }
 
-// dial opens a connection that the end of the test closes.
+// dial opens a connection that is closed at the end of the test.
 func dial(t *testing.T, network string, m *member) net.Conn {
 	t.Helper()
 	conn, err := net.Dial(network, m.addr())
@@ -165,7 +165,7 @@ func write(t *testing.T, conn net.Conn, b []byte) {
 	}
 }
 
-// ends waits for the end of a stream, and returns what came before.
+// ends waits until a stream ends, and returns the data that arrived before.
 func ends(t *testing.T, conn net.Conn) []byte {
 	t.Helper()
 	_ = conn.SetReadDeadline(time.Now().Add(20 * time.Second))

@@ -108,7 +108,7 @@ func unseal(keys *accepted, label string, message []byte) (content []byte, ok bo
 
 func take(r io.Reader, n int) []byte {
 	b := make([]byte, n)
-	_, _ = io.ReadFull(r, b) // it is buffered
+	_, _ = io.ReadFull(r, b) // the bytes are buffered
 	return b
 }
 
@@ -145,7 +145,7 @@ func (m *message) next(n int) []byte {
 		}
 		at := len(m.b)
 		piece := min(end-at, pieceSize)
-		m.b = slices.Grow(m.b, end-at)[:at+piece] // it has the budget
+		m.b = slices.Grow(m.b, end-at)[:at+piece] // the stream has the budget for them
 		if _, m.err = io.ReadFull(m.from.in, m.b[at:]); m.err == nil {
 			m.from.place.moved.Add(int64(piece))
 		}

@@ -13,7 +13,7 @@ import (
 	"github.com/roost-cluster/roost/lease"
 )
 
-// reading returns the stream of a test, and its head. key may be nil.
+// reading returns a stream that contains b, and its head. key may be nil.
 func reading(b []byte, label string, key []byte) (*Stream, head) {
 	k := Keys{SendsPlain: true, TakesPlain: true}
 	if key != nil {
@@ -27,7 +27,7 @@ func reading(b []byte, label string, key []byte) (*Stream, head) {
 	return s, readHead(s.in, label, k)
 }
 
-// packed returns the names and values of one object, as memberlist packs them.
+// packed returns an object with these fields, encoded like memberlist's objects.
 func packed(tb testing.TB, fields ...field) []byte {
 	tb.Helper()
 	var b bytes.Buffer
@@ -41,7 +41,7 @@ func packed(tb testing.TB, fields ...field) []byte {
 	return b.Bytes()
 }
 
-// A message without encryption is read up to its end, and not beyond its bound.
+// An unencrypted message is read up to its end, but not beyond its size limit.
 func TestPlainMessage(t *testing.T) {
 	node := packed(t, field{"Name", "a#1"}, field{"Addr", []byte{127, 0, 0, 1}}, field{"Port", uint16(7946)},
 		field{"Meta", bytes.Repeat([]byte("m"), 300)}, field{"Incarnation", uint32(70000)}, field{"State", 0},
@@ -58,7 +58,7 @@ func TestPlainMessage(t *testing.T) {
 	for _, c := range []struct {
 		name string
 		b    []byte
-		more string // behind the end
+		more string // after the end
 		want error
 	}{
 		{"ping", ping("a#1"), "more", nil},
@@ -90,7 +90,7 @@ func TestPlainMessage(t *testing.T) {
 	}
 }
 
-// Nodes of a few bytes count by what memberlist keeps of them.
+// If a message contains nodes of a few bytes each, its cost includes the memory that memberlist keeps for each node.
 func TestCostOfNodes(t *testing.T) {
 	b := append(pushPull(t, field{"Nodes", 2 * lease.MaxNodes}, field{"UserStateLen", 0}, field{"Join", true}),
 		bytes.Repeat([]byte("\x81\xa3Vsn\xa6\x01\x05\x02\x00\x00\x00"), 2*lease.MaxNodes)...)
@@ -101,7 +101,7 @@ func TestCostOfNodes(t *testing.T) {
 	}
 }
 
-// FuzzPlainMessage: memberlist can read each message that passes, and needs no more bytes.
+// FuzzPlainMessage checks that memberlist can read every accepted message, and does not wait for more bytes.
 func FuzzPlainMessage(f *testing.F) {
 	f.Add([]byte("\x81\xa4Node\xa3a#1\xa5SeqNo\xcd\x01\x00"))
 	f.Add([]byte("\x82\xa4Addr\xc4\x02ab\xa3Vsn\x93\x01\x02\x03"))
@@ -131,7 +131,7 @@ func FuzzPlainMessage(f *testing.F) {
 	})
 }
 
-// FuzzSealedMessage: of what no key has sealed, no more than a short wrong message is passed on.
+// FuzzSealedMessage checks that a message that no key decrypts is replaced with a short invalid message.
 func FuzzSealedMessage(f *testing.F) {
 	key := bytes.Repeat([]byte{7}, 32)
 	f.Add([]byte{}, uint32(0))
@@ -150,7 +150,7 @@ func FuzzSealedMessage(f *testing.F) {
 	})
 }
 
-// A stream with a message that a key has sealed goes last when others need room.
+// If a stream sends a message that was encrypted with the key, the stream is closed last when others need room.
 func TestSealedMessageProves(t *testing.T) {
 	key := bytes.Repeat([]byte{7}, 32)
 	content := "\x00\x81\xa5SeqNo\x01" // a ping

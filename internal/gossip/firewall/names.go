@@ -18,8 +18,8 @@ import (
 	"github.com/roost-cluster/roost/lease"
 )
 
-// New names are admitted at a rate of nameRefill per second, after a burst of nameBurst names. The burst lets
-// a large cluster start at once. The rate limits how many names an unauthenticated sender can make up.
+// New names are admitted at a rate of nameRefill per second, after a burst of nameBurst names. The burst lets all nodes
+// of a large cluster start at the same time. The rate limits how many names an unauthenticated sender can make up.
 const (
 	nameBurst  = 1024
 	nameRefill = 10
@@ -37,7 +37,7 @@ var (
 type Names struct {
 	known map[string]bool // admitted names, and whether they are alive in memberlist
 	alive int
-	spent float64 // of nameBurst, at the time at
+	spent float64 // how much of nameBurst was used up at the time at
 	at    time.Time
 }
 
@@ -80,7 +80,8 @@ func (m *Names) Left(name string) {
 	m.set(name, false)
 }
 
-// set makes room by forgetting names that are not alive. If such a name returns, it is counted as a new name.
+// set records whether a name is alive. It makes room by forgetting names that are not alive. If such a name returns, it
+// is counted as a new name.
 func (m *Names) set(name string, alive bool) {
 	if m.known == nil {
 		m.known = make(map[string]bool)

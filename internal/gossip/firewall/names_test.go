@@ -25,7 +25,7 @@ func TestValidName(t *testing.T) {
 	}
 }
 
-// Neither a name of another form nor an address that is none gets into memberlist's list.
+// Nodes with an invalid name or address do not get into memberlist's list.
 func TestCheck(t *testing.T) {
 	ip := net.IPv4(127, 0, 0, 1).To4()
 	for _, c := range []struct {
@@ -58,7 +58,7 @@ func crowd(m *Names, prefix string, n int, now time.Time, then func(name string)
 func TestNewNamesAreRationed(t *testing.T) {
 	var m Names
 	now := time.Unix(1000, 0)
-	// Alternately alive and dead, and incarnation 0, which never joins.
+	// The first names join and leave. The others never join, like names with incarnation 0.
 	pairs := crowd(&m, "x", nameBurst/2, now, func(name string) { m.Joined(name); m.Left(name) })
 	never := crowd(&m, "y", nameBurst, now, func(string) {})
 	if pairs+never != nameBurst {

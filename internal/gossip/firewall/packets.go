@@ -1,13 +1,12 @@
 package firewall
 
-// This is the rule for packets. memberlist v0.5.1 decompresses received messages without a limit
-// (decompressBuffer), and a compound message may contain compressed messages and other compound messages
-// (handleCompound). So a single packet of 64 KiB from an unauthenticated sender can expand to 40 MiB, several
-// times: https://github.com/hashicorp/memberlist/issues/362
+// This is the rule for packets. memberlist v0.5.1 decompresses received messages without a limit (decompressBuffer),
+// and a compound message may contain compressed messages and other compound messages (handleCompound). So a single
+// packet of 64 KiB from an unauthenticated sender can expand to several times 40 MiB:
+// https://github.com/hashicorp/memberlist/issues/362
 //
 // The rule can be removed when memberlist limits the expanded size of one packet. The fix of issue 362 is not
-// sufficient, because it allows 40 MiB for each compressed message, and a compound message can contain 255 of
-// them.
+// sufficient, because it allows 40 MiB for each compressed message, and a compound message can contain 255 of them.
 
 import "github.com/hashicorp/memberlist"
 

@@ -46,8 +46,7 @@ func TestHarmless(t *testing.T) {
 	}
 }
 
-// FuzzHarmless checks the purpose of the rule: no packet that passes reaches a
-// decompressor.
+// FuzzHarmless checks the purpose of the rule, which is that no accepted packet reaches a decompressor.
 func FuzzHarmless(f *testing.F) {
 	f.Add([]byte("\x08hello"))
 	f.Add([]byte{typeCompound, 1, 0, 2, typeCompress, 1})
@@ -59,8 +58,7 @@ func FuzzHarmless(f *testing.F) {
 	})
 }
 
-// reaches unpacks like memberlist, by its documented format, and reports whether it
-// would handle a message of the given type.
+// reaches unpacks a packet like memberlist, and reports whether memberlist would handle a message of the given type.
 func reaches(b []byte, kind byte, depth int) bool {
 	if depth == 0 {
 		var err error

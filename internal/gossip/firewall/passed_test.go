@@ -22,7 +22,7 @@ func (p *pipes) PacketCh() <-chan *memberlist.Packet { return nil }
 func (p *pipes) StreamCh() <-chan net.Conn           { return p.streams }
 func (p *pipes) Shutdown() error                     { return nil }
 
-// passed returns what memberlist gets of a stream; false = it gets no such stream.
+// passed returns the data that memberlist gets from a stream, or false if memberlist does not get the stream.
 func passed(t *testing.T, k firewall.Keys, b []byte) ([]byte, bool) {
 	t.Helper()
 	ring, err := firewall.NewRing(k)
@@ -51,7 +51,7 @@ func passed(t *testing.T, k firewall.Keys, b []byte) ([]byte, bool) {
 	}
 }
 
-// sealedBy returns an exchange as memberlist sends it.
+// sealedBy returns an exchange that memberlist encrypted with a key.
 func sealedBy(t *testing.T, key []byte, size int) []byte {
 	t.Helper()
 	l := listener(t)
@@ -74,7 +74,7 @@ func sealedBy(t *testing.T, key []byte, size int) []byte {
 	return append(b, rest...)
 }
 
-// What no key has sealed does not reach memberlist, which gets a short wrong message instead.
+// A message that no key decrypts does not reach memberlist, which gets a short invalid message instead.
 func TestSealedMessage(t *testing.T) {
 	message := sealedBy(t, theKey(), 100_000)
 	wrong := func(change func(b []byte)) []byte {
@@ -86,7 +86,7 @@ func TestSealedMessage(t *testing.T) {
 	head := func(content string) string {
 		return string(binary.BigEndian.AppendUint32([]byte("\x0a"), uint32(sealed+len(content))))
 	}
-	padding := strings.Repeat("x", 15) + "\xff" // of 255 bytes
+	padding := strings.Repeat("x", 15) + "\xff" // the last byte claims 255 bytes of padding
 	for name, tt := range map[string]struct {
 		b     []byte
 		whole bool

@@ -13,7 +13,7 @@ import (
 	"github.com/roost-cluster/roost/internal/gossip/firewall"
 )
 
-// Types of a protocol that memberlist does not know.
+// Message types of a protocol that memberlist does not know.
 const (
 	holds  = 200 // an answer, and then silence
 	greets = 202 // an answer, and then memberlist
@@ -21,7 +21,7 @@ const (
 
 var errTest = errors.New("test: not for this one")
 
-// incoming answers "yes" to three bytes of its protocol. "bad" is malformed, and "not" is refused.
+// incoming reads three bytes of its protocol and answers "yes". It treats "bad" as malformed, and refuses "not".
 func incoming(s *firewall.Stream) (taken bool, err error) {
 	_, kind, err := s.Head()
 	if err != nil || kind != holds && kind != greets {
@@ -56,7 +56,8 @@ func answered(t *testing.T, conn net.Conn) {
 	}
 }
 
-// A stream that a protocol takes takes no slot while it rests, never reaches memberlist, and ends at Shutdown.
+// A stream that a protocol has taken over does not use a slot while it rests, never reaches memberlist, and ends at
+// Shutdown.
 func TestTakenStreams(t *testing.T) {
 	m := start(t, "a#1", keys(), func(c *firewall.Config) { c.Incoming = incoming })
 	all := make([]net.Conn, slots+20)
@@ -79,7 +80,7 @@ func TestTakenStreams(t *testing.T) {
 	}
 }
 
-// What a protocol rejects is closed without a word. It is counted if no agent sends it.
+// A stream that a protocol rejects is closed without an answer. It is counted if no agent sends such data.
 func TestRejectedProtocols(t *testing.T) {
 	m := start(t, "a#1", keys(), func(c *firewall.Config) { c.Incoming = incoming })
 	for _, begin := range []string{label + "\xc8", label + "\xca"} {
@@ -97,8 +98,8 @@ func TestRejectedProtocols(t *testing.T) {
 	}
 }
 
-// Both sides can say something before memberlist does. It goes where the protocol says, is no message, and its error is
-// that of the join.
+// A protocol can exchange data on a stream before memberlist does. The protocol chooses the address, its data does not
+// count as a message, and the join returns its error.
 func TestGreetings(t *testing.T) {
 	both(t, func(t *testing.T, k firewall.Keys) {
 		a := start(t, "a#1", k, func(c *firewall.Config) { c.Incoming = incoming })
@@ -133,7 +134,7 @@ func TestGreetings(t *testing.T) {
 	})
 }
 
-// A stream that is refused gives back its slot at once, so nobody has to make room.
+// A refused stream releases its slot immediately, so no other stream has to make room.
 func TestRefusedStreamsGiveTheirSlotsBack(t *testing.T) {
 	m := start(t, "a#1", keys(), func(c *firewall.Config) { c.Incoming = incoming })
 	for range slots + 20 {

@@ -22,9 +22,9 @@ type Why int
 
 // The reasons.
 const (
-	WrongKey     Why = iota // no key of this node opens it, or only one of the two sides uses a key
+	WrongKey     Why = iota // no key of this node decrypts it, or only one of the two sides uses a key
 	WrongCluster            // it names another cluster, or none
-	NotAllowed              // its source is in no network of Config.Allow
+	NotAllowed              // its source is not in any network of Config.Allow
 	reasons                 // number of reasons
 )
 
@@ -49,7 +49,7 @@ type Rejection struct {
 	Over    Over
 	From    string // ip:port over UDP; ip over TCP, because each connection has a different port
 	Cluster string // latest cluster name, for WrongCluster; at most 255 bytes, chosen by an unauthenticated sender
-	Count   uint64 // since the source is one of the latest
+	Count   uint64 // since the source became one of the latest
 	Latest  time.Time
 }
 

@@ -12,8 +12,8 @@ import (
 	"time"
 )
 
-// The latest sources are kept, some of each reason and protocol: forged packets neither take memory nor displace
-// the source of a stream. A reason is logged once a minute.
+// Only a few of the latest sources are kept for each reason and protocol. So forged packets use little memory, and do
+// not displace the source of a stream. For each reason and protocol, at most one line is logged per minute.
 func TestRejectionsAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var log bytes.Buffer
@@ -27,7 +27,7 @@ func TestRejectionsAreBounded(t *testing.T) {
 		for i := range forged {
 			r.note(WrongKey, UDP, at(i), "")
 		}
-		r.note(WrongKey, UDP, at(forged-2), "") // and again
+		r.note(WrongKey, UDP, at(forged-2), "") // a known source again
 		all := r.All()
 		var lines []string
 		for _, s := range all {

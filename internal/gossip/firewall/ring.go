@@ -15,11 +15,11 @@ import (
 	"github.com/hashicorp/memberlist"
 )
 
-// changeRing replaces the keys of a ring with the wanted keys. The first wanted key becomes the one that
-// encrypts. Calls must not be concurrent.
+// changeRing replaces the keys of a ring with the wanted keys. The first wanted key becomes the key that encrypts.
+// Calls must not be concurrent.
 //
-// Removing the last key does not move any other key. So changeRing first moves the wanted keys to the front,
-// and then removes the others from the end.
+// Removing the last key does not move any other key. So changeRing first moves the wanted keys to the front, and then
+// removes the others from the end.
 func changeRing(ring *memberlist.Keyring, wanted [][]byte) error {
 	for _, k := range wanted {
 		if err := ring.AddKey(k); err != nil {

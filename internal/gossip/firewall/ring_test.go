@@ -9,7 +9,7 @@ import (
 	"github.com/hashicorp/memberlist"
 )
 
-// A ring has just the wanted keys afterwards, and never a broken one while packets are read.
+// changeRing leaves exactly the wanted keys in the ring. Meanwhile, a reader never sees a broken key.
 func TestChangeRing(t *testing.T) {
 	key := func(b byte) []byte { return bytes.Repeat([]byte{b}, 16+8*int(b%3)) }
 	ring, err := memberlist.NewKeyring([][]byte{key(2), key(3)}, key(1))
@@ -46,7 +46,7 @@ func TestChangeRing(t *testing.T) {
 	reader.Wait()
 }
 
-// While keys change, messages of the former and of the next ones are opened.
+// Between Widen and Narrow, a node decrypts messages with the previous and with the next keys.
 func TestWidenAndNarrow(t *testing.T) {
 	key := func(b byte) [][]byte { return [][]byte{bytes.Repeat([]byte{b}, 32)} }
 	sealedBy := func(k [][]byte) []byte {
@@ -59,7 +59,7 @@ func TestWidenAndNarrow(t *testing.T) {
 	both := Keys{Secrets: key(1), TakesPlain: true}
 	for name, tt := range map[string]struct {
 		was, next   Keys
-		wide, after string // the keys that open, "p" = plain text is taken
+		wide, after string // the keys that decrypt; "p" = plain text is accepted
 	}{
 		"another key":      {sealing(1), sealing(2), "12", "2"},
 		"the first key":    {plain, both, "1p", "1p"},

@@ -13,7 +13,7 @@ import (
 	"sync/atomic"
 )
 
-// Fingerprint identifies a key by the first bytes of its hash. They reveal nothing about a random key.
+// Fingerprint identifies a key by the first bytes of its hash. These bytes reveal nothing about a random key.
 func Fingerprint(key []byte) [4]byte {
 	sum := sha256.Sum256(append([]byte("roost key "), key...))
 	return [4]byte(sum[:])

@@ -15,7 +15,7 @@ import (
 	"github.com/roost-cluster/roost/internal/gossip/firewall"
 )
 
-// tally is a transport with real sockets that keeps what goes out.
+// tally is a transport with real sockets that records what is sent.
 type tally struct {
 	*firewall.Sockets
 	streams chan net.Conn
@@ -24,7 +24,7 @@ type tally struct {
 	out     []*written
 }
 
-// written is a stream, and what was written to it.
+// written is a stream that records what is written to it.
 type written struct {
 	net.Conn
 	of    *tally
@@ -83,7 +83,7 @@ func (y *tally) DialAddressTimeout(to memberlist.Address, timeout time.Duration)
 	return y.keep(conn), nil
 }
 
-// sealed reads what went out: packets, and in streams sealed messages behind a label.
+// sealed returns the number of packets that were sent, and the number of encrypted messages in streams.
 func (y *tally) sealed(t *testing.T) (packets, messages int) {
 	t.Helper()
 	y.mu.Lock()
@@ -115,13 +115,13 @@ func (m *member) change(t *testing.T, secrets ...[]byte) {
 	m.ring.Narrow(keys(secrets...))
 }
 
-// The counts of all keys together are what went out through real sockets; a new key starts at zero, and one that
-// comes back goes on.
+// The sum of the counts of all keys is the number of messages that were sent through real sockets. A new key starts at
+// zero, and a key that is used again continues its count.
 func TestSealed(t *testing.T) {
 	one, two := bytes.Repeat([]byte{1}, 32), bytes.Repeat([]byte{2}, 32)
 	y := newTally(t)
 	other := start(t, "b#1", keys(one, two), nil)
-	m := &member{rejections: firewall.NewRejections(nil), state: make([]byte, 200<<10)} // in several writes
+	m := &member{rejections: firewall.NewRejections(nil), state: make([]byte, 200<<10)} // takes several writes
 	m.over(t, y, "a#1", keys(one, two), nil)
 	if err := m.join(other.addr()); err != nil {
 		t.Fatal(err)

@@ -43,9 +43,9 @@ const (
 	acceptPause  = 50 * time.Millisecond
 )
 
-// Listen listens on the same port for UDP and TCP. Port 0 means any port that is free for TCP. Listen accepts
-// packets and streams from the networks in allow, and counts the others. If allow is empty, it accepts all
-// sources.
+// Listen listens on the same port for UDP and TCP. Port 0 means any port that is free for TCP. Listen accepts packets
+// and streams from the networks in allow, and counts packets and streams from other sources. If allow is empty, it
+// accepts all sources.
 func Listen(at netip.AddrPort, allow []netip.Prefix, r *Rejections, log *log.Logger) (*Sockets, error) {
 	tcp, err := net.ListenTCP("tcp", net.TCPAddrFromAddrPort(at))
 	if err != nil {
@@ -69,7 +69,7 @@ func Listen(at netip.AddrPort, allow []netip.Prefix, r *Rejections, log *log.Log
 
 // Port returns the port of both sockets.
 func (s *Sockets) Port() uint16 {
-	at, _ := netip.ParseAddrPort(s.tcp.Addr().String()) // of a listener, it is valid
+	at, _ := netip.ParseAddrPort(s.tcp.Addr().String()) // the address of a listener is valid
 	return at.Port()
 }
 
@@ -108,7 +108,7 @@ func (s *Sockets) accept() {
 				return
 			}
 			s.log.Printf("[ERR] memberlist: Error accepting TCP connection: %v", err)
-			time.Sleep(acceptPause) // for example, no free file descriptor
+			time.Sleep(acceptPause) // for example, if there is no free file descriptor
 			continue
 		}
 		if from, err := netip.ParseAddrPort(conn.RemoteAddr().String()); err != nil || !s.allow.source(from, TCP) {
@@ -124,8 +124,8 @@ func (s *Sockets) accept() {
 	}
 }
 
-// FinalAdvertiseAddr implements memberlist.Transport. It returns the given address and port, or the bound
-// ones if they are empty.
+// FinalAdvertiseAddr implements memberlist.Transport. It returns the given address and port, or the bound address and
+// port if they are empty.
 func (s *Sockets) FinalAdvertiseAddr(ip string, port int) (net.IP, int, error) {
 	bound := s.tcp.Addr().(*net.TCPAddr) //nolint:forcetypeassert // of TCP
 	if ip == "" {

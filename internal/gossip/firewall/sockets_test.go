@@ -14,7 +14,7 @@ import (
 
 func newSockets(t *testing.T, at string) *Sockets {
 	t.Helper()
-	for range 10 { // the free port of TCP may be taken for UDP
+	for range 10 { // a free TCP port may be in use for UDP
 		s, err := Listen(netip.MustParseAddrPort(at), nil, nil, log.New(io.Discard, "", 0))
 		if err == nil {
 			t.Cleanup(func() { _ = s.Shutdown() })
@@ -25,8 +25,7 @@ func newSockets(t *testing.T, at string) *Sockets {
 	return nil
 }
 
-// A packet that is waiting does not change when the next one arrives, and keeps no more memory than its
-// bytes: a queue of them holds what was sent, not 64 KiB each.
+// A waiting packet does not change when the next packet arrives. It uses memory only for its own bytes, and not 64 KiB.
 func TestPacketsOwnTheirBytes(t *testing.T) {
 	s := newSockets(t, "127.0.0.1:0")
 	to := memberlist.Address{Addr: s.udp.LocalAddr().String()}
@@ -46,7 +45,7 @@ func TestPacketsOwnTheirBytes(t *testing.T) {
 	}
 }
 
-// Shutdown ends although nobody takes what arrived, and closes it.
+// Shutdown returns even if nobody has read the packets and streams that arrived, and closes the streams.
 func TestSocketsShutDown(t *testing.T) {
 	defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
 	s := newSockets(t, "127.0.0.1:0")
@@ -74,7 +73,7 @@ func TestSocketsShutDown(t *testing.T) {
 	}
 }
 
-// The advertised address and port are the given ones, or else the bound ones.
+// FinalAdvertiseAddr returns the given address and port, or the bound address and port if none are given.
 func TestAdvertisedAddress(t *testing.T) {
 	s := newSockets(t, "127.0.0.1:0")
 	for _, tc := range []struct {

@@ -13,7 +13,7 @@ import (
 // ErrBusy means that the other side closed a stream to make room for other streams.
 var ErrBusy = errors.New("gossip: the other side is busy with other streams")
 
-// Stream is a TCP connection between this node and another one. Its message is read and checked before
+// Stream is a TCP connection between this node and another node. Its message is read and checked before
 // memberlist gets it. The message is checked in the first Read at the latest, on the goroutine of the
 // connection. Read and SetDeadline must not be called concurrently.
 //
@@ -27,11 +27,11 @@ type Stream struct {
 	in       *bufio.Reader
 	incoming bool // another node opened the stream
 	ours     bool // a function of Config is using the stream
-	taken    bool // Config.Incoming took it
+	taken    bool // Config.Incoming has taken the stream over
 	looked   int  // number of bytes that Head peeked
 	deadline time.Time
 	checked  bool
-	message  []byte // which memberlist has not read yet
+	message  []byte // the part that memberlist has not read yet
 	nodes    int    // number of nodes of the exchange in the message
 	err      error
 }

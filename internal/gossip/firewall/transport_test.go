@@ -13,7 +13,7 @@ import (
 	"github.com/roost-cluster/roost/internal/gossip/firewall"
 )
 
-// over returns a firewall over a transport, which ends at the end of the test.
+// over returns a firewall in front of a transport. The end of the test shuts it down.
 func over(t *testing.T, transport memberlist.NodeAwareTransport, change func(*firewall.Config)) *firewall.Firewall {
 	t.Helper()
 	r := firewall.NewRejections(nil)
@@ -30,7 +30,7 @@ func over(t *testing.T, transport memberlist.NodeAwareTransport, change func(*fi
 	return f
 }
 
-// stuck is a transport that connects to nobody until the test ends.
+// stuck is a transport on which dials hang until the test ends.
 type stuck struct {
 	pipes
 	dials chan struct{}
@@ -43,7 +43,7 @@ func (s *stuck) DialAddressTimeout(memberlist.Address, time.Duration) (net.Conn,
 	return nil, errTest
 }
 
-// A call that connects does not outlive its context, nor the firewall.
+// Dial returns when its context is done or the firewall is shut down, even if the transport is still dialing.
 func TestDialEnds(t *testing.T) {
 	s := &stuck{pipes{streams: make(chan net.Conn)}, make(chan struct{}, 2), t.Context().Done()}
 	f := over(t, s, nil)
@@ -65,7 +65,7 @@ func TestDialEnds(t *testing.T) {
 	}
 }
 
-// Shutdown closes streams of both directions, and waits for none.
+// Shutdown closes incoming and outgoing streams, and does not wait for them.
 func TestShutdownClosesStreams(t *testing.T) {
 	p := &pipes{streams: make(chan net.Conn)}
 	long := func(c *firewall.Config) { c.HeadTimeout, c.StreamTimeout = time.Hour, time.Hour }
@@ -89,7 +89,7 @@ func TestShutdownClosesStreams(t *testing.T) {
 	ends(t, conn)
 }
 
-// counter is a transport that counts the bytes that go out.
+// counter is a transport that counts the bytes of the packets that it sends.
 type counter struct {
 	pipes
 	sent int
@@ -100,7 +100,8 @@ func (c *counter) WriteToAddress(b []byte, _ memberlist.Address) (time.Time, err
 	return time.Now(), nil
 }
 
-// Of what memberlist sends by itself to an address without a live lease, little goes out, and it opens no stream there.
+// The packets that memberlist sends by itself to an address without a live lease are limited to a few bytes, and
+// memberlist cannot open a stream to such an address.
 func TestUnconfirmedAddresses(t *testing.T) {
 	c := &counter{pipes: pipes{streams: make(chan net.Conn)}}
 	f := over(t, c, func(c *firewall.Config) { c.Live = func(string) bool { return false } })

@@ -33,7 +33,7 @@ type unconfirmed struct {
 }
 
 type allowance struct {
-	bytes float64 // of the burst, at the time at
+	bytes float64 // how much of the burst was used up at the time at
 	at    time.Time
 }
 
@@ -75,8 +75,8 @@ func (a allowance) later(now time.Time) allowance {
 	return allowance{max(0, a.bytes-unconfirmedRate*now.Sub(a.at).Seconds()), now}
 }
 
-// keep makes room by forgetting hosts that have their whole burst available again. If there are none, it
-// forgets all hosts. New names are rate-limited, so this rarely happens.
+// keep stores the allowance of a host. It makes room by forgetting hosts that have their whole burst available again.
+// If there are none, it forgets all hosts. New names are rate-limited, so this rarely happens.
 func (u *unconfirmed) keep(ip netip.Addr, s allowance, now time.Time) {
 	if u.spent == nil {
 		u.spent = make(map[netip.Addr]allowance)

@@ -9,8 +9,7 @@ import (
 	"github.com/roost-cluster/roost/lease"
 )
 
-// What memberlist sends by itself to addresses without a live lease is bounded, and nothing
-// else is.
+// Only the packets that memberlist sends by itself to addresses without a live lease are limited.
 func TestUnconfirmed(t *testing.T) {
 	u := newUnconfirmed(func(addr string) bool { return addr == "203.0.113.1:7946" })
 	now := time.Now()

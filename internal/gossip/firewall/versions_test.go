@@ -7,7 +7,8 @@ import (
 	"github.com/roost-cluster/roost/internal/gossip/firewall"
 )
 
-// A node in an exchange that has too few versions would end this process, with and without a key.
+// If a node in an exchange has too few versions, memberlist would end this process. The firewall drops such an
+// exchange, with and without a key.
 func TestVersions(t *testing.T) {
 	both(t, func(t *testing.T, k firewall.Keys) {
 		m := start(t, "a#1", k, nil)

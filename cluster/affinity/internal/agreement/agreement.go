@@ -35,7 +35,7 @@ type Agreement struct {
 	// fingerprints. Keys may be nil.
 	Keys func() []string
 
-	strange time.Time // since when other nodes have used a key that this node does not accept; zero: no node does
+	strange time.Time // since when other nodes have used a key that this node does not accept; zero if no node does
 
 	at      lease.Incarnation // incarnation and fences at the last comparison
 	fences  uint64
@@ -95,7 +95,7 @@ func (a *Agreement) Check(ctx context.Context, self lease.Incarnation, fences ui
 		a.refused.Store(nil)
 		return nil
 	}
-	for _, d := range got.Differ { // omit the node, because it may be another one each time
+	for _, d := range got.Differ { // omit the node, because each answer may name a different one
 		a.differ += d.Setting + " " + d.Theirs + "\n"
 	}
 	err = a.refusal(got.Differ)
@@ -108,14 +108,13 @@ const (
 	settingCluster = "cluster" // the name of the cluster that uses this key prefix; the store adds it
 )
 
-// agree records the settings and the gossip key. Different keys show that two clusters have the same name by
-// mistake. During a key rotation, the nodes of one cluster also have different keys, but each node accepts
-// the keys of the other nodes, or accepted them until a moment ago. So agree ignores a different key until
-// this node has not accepted it for a TTL, and then takes the other nodes for another cluster. If anything
-// else differs, or if agree still ignores the key, it calls the store again without the key. If the store
-// refuses this node's settings, the second call also adds this node to the list that other nodes get from
-// Rejected. If the second call fails, agree returns the first answer, provided that a setting other than the
-// key differs.
+// agree records the settings and the gossip key. Different keys show that two clusters have the same name by mistake.
+// During a key rotation, the nodes of one cluster also have different keys, but each node accepts the keys of the other
+// nodes, or accepted them until a moment ago. So agree ignores a different key until this node has not accepted it for
+// a TTL, and then concludes that the other nodes belong to another cluster. If anything else differs, or if agree still
+// ignores the key, it calls the store again without the key. If the store refuses this node's settings, the second call
+// also adds this node to the list that other nodes get from Rejected. If the second call fails, agree returns the first
+// answer, provided that a setting other than the key differs.
 func (a *Agreement) agree(ctx context.Context, self lease.Incarnation) (pinstore.Agreed, error) {
 	keys := a.keys()
 	stated := a.Settings

@@ -23,15 +23,16 @@ func agreementOn(store pinstore.Store, partitions string) *Agreement {
 	}
 }
 
-// A node that had agreed wins against nodes that came while the store did not hear it, unless its own
-// lease has ended by then: they had to take it for dead.
+// A node has agreed on its settings, and then another node records different settings while the first node does not
+// reach the store. The first node still wins when it comes back, unless its lease has ended or it was not live in
+// between, because then the other node was right to consider it dead.
 func TestEarlierWins(t *testing.T) {
 	self, other := lease.Incarnation{Node: "a", Number: 1}, lease.Incarnation{Node: "b", Number: 1}
 	for name, c := range map[string]struct {
 		again  lease.Incarnation
 		fences uint64
-		gap    bool // not live in between
-		brief  bool // and live soon, while the store is away
+		gap    bool // the node was not live in between
+		brief  bool // the node was soon live again, but the store was away
 		wins   bool
 	}{
 		"store was away":         {again: self, wins: true},
@@ -80,7 +81,7 @@ func TestEarlierWins(t *testing.T) {
 	}
 }
 
-// keyed is a node over a store, and the keys that it has now.
+// keyed is a node with the gossip keys that it accepts now.
 type keyed struct {
 	*Agreement
 	self lease.Incarnation
@@ -106,8 +107,8 @@ func keyedNodes(names ...lease.NodeID) []*keyed {
 	return nodes
 }
 
-// Nodes of another cluster of the same name are refused by their key, also if one of the two has none, and
-// go on when the others have ended.
+// Another cluster has the same name but a different gossip key, or one of the two clusters has no key. Nodes of the
+// second cluster are refused, and are accepted when the first cluster has ended.
 func TestAnotherKey(t *testing.T) {
 	for _, c := range []struct{ first, key []string }{{[]string{"old"}, []string{"new"}}, {[]string{"old"}, nil}, {nil, []string{"new"}}} {
 		synctest.Test(t, func(t *testing.T) {
@@ -139,7 +140,7 @@ func TestAnotherKey(t *testing.T) {
 	}
 }
 
-// A cluster that changes its key, node by node and as fast as it can, refuses none of its nodes.
+// A cluster changes its gossip key node by node, with short and long pauses. None of its nodes is refused.
 func TestKeyChanges(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		nodes := keyedNodes("a", "b", "c")
@@ -168,7 +169,7 @@ func TestKeyChanges(t *testing.T) {
 	})
 }
 
-// owned is a store whose keys belong to another cluster.
+// owned is a store that belongs to another cluster.
 type owned struct {
 	pinstore.Store
 	calls int
@@ -181,7 +182,7 @@ func (o *owned) Agree(context.Context, lease.Incarnation, time.Duration, pinstor
 	}, nil
 }
 
-// The error of a node of another cluster names both clusters, and says what to change.
+// If the store belongs to another cluster, the error names both clusters and says what to change.
 func TestAnotherCluster(t *testing.T) {
 	store := &owned{}
 	a := agreementOn(store, "64")
@@ -202,7 +203,7 @@ func TestAnotherCluster(t *testing.T) {
 	}
 }
 
-// trialOnly is a store that answers only trials.
+// trialOnly is a store that fails unless Settings.Trial is set.
 type trialOnly struct{ pinstore.Store }
 
 func (s trialOnly) Agree(
@@ -217,8 +218,8 @@ func (s trialOnly) Agree(
 	return s.Store.Agree(ctx, self, ttl, settings)
 }
 
-// A node with other settings is refused by the first answer, also if the call that lists it fails. Another
-// key of gossip by itself is no such answer.
+// If the settings differ, the node is refused after its first call to the store, even if the second call fails. A
+// different gossip key alone is not enough.
 func TestRefusedUnlisted(t *testing.T) {
 	self := lease.Incarnation{Node: "x", Number: 1}
 	for partitions, refused := range map[string]bool{"128": true, "64": false} {

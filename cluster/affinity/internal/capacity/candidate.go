@@ -14,8 +14,8 @@ type Candidate struct {
 	Member     *cluster.Member
 	Reserved   int64  // units of rooms that the node's load does not show yet
 	Ceiling    int64  // units up to which new rooms may fill the node; 0 = not set
-	Preference int    // place in Demand.Prefer, from 1; 0 if Require, the Selector, the node's settings or its silence exclude it
-	Taken      bool   // the room lives here, or would
+	Preference int    // place in Demand.Prefer, from 1; 0 if Require, the Selector, the node's settings or its silence exclude the node
+	Taken      bool   // the room lives on this node, or would be placed there
 	Why        string // why the node was taken or not
 }
 
@@ -115,8 +115,8 @@ func (c *Candidate) room(q Request) string {
 		headroom, grouped(c.used()), grouped(c.Ceiling), load, grouped(q.Cost))
 }
 
-// has describes the room on the node that it is pinned to. The node needs no headroom for the room, because its load
-// includes the room already, or will once the room is hosted.
+// has describes a node to which the room is already pinned. The node needs no additional headroom, because its load
+// includes the room already, or will include it once the room is hosted.
 func (c *Candidate) has(q Request) string {
 	cost, used := grouped(q.Cost), grouped(c.used())
 	switch {

@@ -42,8 +42,8 @@ type Request struct {
 	// to a member with headroom for which Relief returns true, because its reported load is recent.
 	Relief func(*cluster.Member) bool
 
-	// Pinned is set if the room has a node already, and Hosted if that node is known to host it. Only Explain uses
-	// these.
+	// Pinned is set if the room already has a node, and Hosted if that node is known to host the room. Only Explain
+	// uses these fields.
 	Pinned, Hosted bool
 }
 
@@ -148,13 +148,13 @@ func Best(s *cluster.Snapshot, q Request) (*cluster.Member, error) {
 	return m, err
 }
 
-// pick returns the first of these nodes that exists: the node where the room lived before (see Request.Stay),
-// the owner of the room's partition if it has headroom below the soft ceiling, the least loaded node with
-// headroom, or the least loaded node below the hard ceiling.
+// pick returns the first of these nodes that exists: the node where the room lived before (see Request.Stay), the owner
+// of the room's partition if it has headroom below the soft ceiling, the least loaded node with headroom, or the least
+// loaded node below the hard ceiling.
 //
-// A node without a capacity always has headroom as owner, but takes no other rooms. A node that has not
-// reported its load takes no other rooms, either. pick has no side effects. pick costs O(nodes), and only
-// allocates if it picks another node than the owner.
+// A node without a capacity always has headroom as owner, but takes no other rooms. A node that has not reported its
+// load takes no other rooms, either. pick has no side effects. pick costs O(nodes), and only allocates if it picks a
+// node other than the owner.
 func pick(s *cluster.Snapshot, q Request, limits Ceilings, reserved func(lease.NodeID) int64) (Choice, error) {
 	if m := liveness.Live(s, q.Stay.Incarnation); m != nil && q.keeps(m) {
 		return Choice{Member: m, Owns: q.owns(s, m), Reason: "the room lived here before"}, nil

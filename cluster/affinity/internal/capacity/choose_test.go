@@ -15,8 +15,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// aSnapshot draws members in all states and a table over the active ones. Some have ended or
-// drain since the table was computed.
+// aSnapshot draws members in all states, and a table over the active members. Some of these members have ended or
+// started to drain since the table was computed.
 func aSnapshot(t *rapid.T) *cluster.Snapshot {
 	s := new(cluster.Snapshot)
 	in := placement.Input{Partitions: 8}
@@ -48,7 +48,7 @@ func aSnapshot(t *rapid.T) *cluster.Snapshot {
 	return s
 }
 
-// firstInLine returns the first node in the order of the table that is live and takes rooms.
+// firstInLine returns the first node in the table's order that is live and takes rooms.
 func firstInLine(s *cluster.Snapshot, p placement.Partition) lease.NodeID {
 	for _, id := range s.Table.Rank(p, 100) {
 		if slices.ContainsFunc(s.Members, func(m *cluster.Member) bool { return m.ID == id && m.State == lease.Active && m.Weight > 0 }) {
@@ -58,7 +58,7 @@ func firstInLine(s *cluster.Snapshot, p placement.Partition) lease.NodeID {
 	return ""
 }
 
-// plainChoice follows the order of Choose without a shortcut.
+// plainChoice chooses a node with the same rules as choose, but without shortcuts.
 func plainChoice(s *cluster.Snapshot, q Request, limits Ceilings, reserved func(lease.NodeID) int64) (lease.NodeID, error) {
 	load := func(m *cluster.Member) int64 { return max(0, m.Load) + reserved(m.ID) }
 	after := func(m *cluster.Member) int64 { return load(m) + q.Cost }
@@ -139,7 +139,7 @@ func TestChoose(t *testing.T) {
 	})
 }
 
-// A room stays on its node after the store lost its pin, with headroom or without.
+// If the store has lost the pin of a room, the room stays on its node, even if the node has no headroom.
 func TestChooseStay(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s := aSnapshot(t)
@@ -162,7 +162,7 @@ func TestChooseStay(t *testing.T) {
 	})
 }
 
-// A member that takes rooms, and is not in the table yet, owns no partition.
+// A member that takes rooms but is not in the table yet can be chosen, although it does not own the partition.
 func TestChooseBeforeTheTable(t *testing.T) {
 	m := &cluster.Member{Profile: lease.Profile{ID: "a", Incarnation: 1, Weight: 100, Capacity: 100}, State: lease.Active, Load: 10}
 	s := &cluster.Snapshot{Members: []*cluster.Member{m}}
@@ -193,7 +193,7 @@ func TestPercent(t *testing.T) {
 	}
 }
 
-// A room that no member takes gets an error that says why, also where members are active.
+// If no member takes a room, the error says why, even if some members are active.
 func TestNobody(t *testing.T) {
 	s := &cluster.Snapshot{}
 	for _, id := range []lease.NodeID{"a", "b", "c", "d"} {

@@ -101,10 +101,10 @@ func (l *Preferences) name(preference int) string {
 	return fmt.Sprintf("preference %d (anywhere)", preference)
 }
 
-// byPreference is pick for a room with preferences. byPreference tries the preferences in order. For each
-// preference, it picks the best node for the room's partition if that node has headroom below the soft
-// ceiling, or else the least loaded node with headroom. If no preference has a node with headroom,
-// byPreference picks the least loaded node of all preferences that is below the hard ceiling.
+// byPreference is the variant of pick for rooms with preferences. byPreference tries the preferences in order. For each
+// preference, it picks the best node for the room's partition if that node has headroom below the soft ceiling, or else
+// the least loaded node with headroom. If no preference has a node with headroom, byPreference picks the least loaded
+// node of all preferences that is below the hard ceiling.
 func byPreference(s *cluster.Snapshot, q Request, limits Ceilings, reserved func(lease.NodeID) int64) (Choice, error) {
 	best, err := q.Preferences.best(s, q)
 	if err != nil {

@@ -69,8 +69,8 @@ func (r *Reservations) PlaceOn(m *cluster.Member, q Request) (Reservation, bool)
 	return r.add(m.ID, q.Cost, r.now()), true
 }
 
-// Headroom returns the greatest headroom of a member that takes rooms of an overloaded node. A room that costs
-// more finds no node.
+// Headroom returns the greatest headroom among the members that can take rooms from an overloaded node. A room that
+// costs more than that cannot be moved.
 func (r *Reservations) Headroom(s *cluster.Snapshot, q Request) int64 {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -32,7 +32,7 @@ func TestReservations(t *testing.T) {
 		r.Cancel(res)
 	}
 	check(30, 7)
-	gone := new(cluster.Snapshot) // nodes that are gone report no load
+	gone := new(cluster.Snapshot) // the nodes are gone, so they report no load
 	r.Expire(gone, now.Add(5*time.Second-1))
 	check(30, 7)
 	r.Expire(gone, now.Add(5*time.Second))
@@ -44,8 +44,7 @@ func TestReservations(t *testing.T) {
 	}
 }
 
-// Concurrent placements see each other's reservations: together they fill a node to
-// its hard ceiling and not above.
+// Concurrent placements see each other's reservations. Together they fill each node exactly to its hard ceiling.
 func TestReservationsPlaceConcurrently(t *testing.T) {
 	s := &cluster.Snapshot{Members: []*cluster.Member{
 		{Profile: lease.Profile{ID: "a", Weight: 100, Capacity: 100}, State: lease.Active, Load: 0},
@@ -72,8 +71,8 @@ func TestReservationsPlaceConcurrently(t *testing.T) {
 	}
 }
 
-// A sweep reserves for the nodes that sweep at the same time as it does, and only until loads are reported: a node that
-// reports none would have it for an hour.
+// A sweep reserves a multiple of the cost, because other nodes sweep at the same time. If a node reports no load, the
+// sweep reserves the cost only once, because that reservation would last for an hour.
 func TestReservationsOfASweep(t *testing.T) {
 	for load, want := range map[int64]int64{lease.NoLoad: 2, 0: 20} {
 		m := &cluster.Member{Profile: lease.Profile{ID: "m", Capacity: 100, Weight: 1}, Load: load, State: lease.Active}
@@ -89,8 +88,8 @@ func TestReservationsOfASweep(t *testing.T) {
 	}
 }
 
-// Reservations on a node that states a capacity and reports no load are all that is known
-// of its load: they stay for as long as an unrefreshed pin, and their end is reported.
+// If a node has a capacity but reports no load, reservations are the only information about its load. They last as long
+// as a pin that is not refreshed, and Expire reports when they end.
 func TestReservationsWithoutReports(t *testing.T) {
 	start := time.Now()
 	mute := &cluster.Member{Profile: lease.Profile{ID: "mute", Capacity: 100}, Load: lease.NoLoad}

@@ -10,7 +10,7 @@ import (
 	"github.com/roost-cluster/roost/placement"
 )
 
-// twoNodes returns the node that owns partition 0 of two, and the other one.
+// twoNodes returns a snapshot with two nodes. owner owns partition 0.
 func twoNodes(t *testing.T) (s *cluster.Snapshot, owner, other *cluster.Member) {
 	t.Helper()
 	s = &cluster.Snapshot{Members: []*cluster.Member{
@@ -29,7 +29,7 @@ func twoNodes(t *testing.T) (s *cluster.Snapshot, owner, other *cluster.Member) 
 	return s, s.Members[1], s.Members[0]
 }
 
-// A load, a reservation or a cost near the greatest int64 does not look like headroom.
+// If a load, a reservation or a cost is close to the greatest int64, the sum does not overflow into apparent headroom.
 func TestSaturate(t *testing.T) {
 	const huge = math.MaxInt64
 	for name, c := range map[string]struct{ load, reserved, cost int64 }{
@@ -68,8 +68,8 @@ func TestSaturate(t *testing.T) {
 	}
 }
 
-// A sum of reservations that is too great for an int64 saturates, and is right again
-// when some of them are gone.
+// If the sum of reservations exceeds the greatest int64, it saturates. After enough of them are cancelled, the sum is
+// correct again.
 func TestSaturateReservations(t *testing.T) {
 	now := time.Now()
 	r := &Reservations{Settle: time.Second}

@@ -38,7 +38,7 @@ func TestHistogram(t *testing.T) {
 	}
 }
 
-// No call is lost, and the numbers of one answer agree, while many goroutines count.
+// While many goroutines add calls, no call is lost, and the numbers in each result are consistent.
 func TestConcurrent(t *testing.T) {
 	var h Histogram
 	var adding sync.WaitGroup

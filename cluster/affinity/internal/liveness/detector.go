@@ -263,7 +263,7 @@ func (d *Detector) Sketch(now time.Time) string {
 	defer d.mu.Unlock()
 	age := func(at time.Time, most time.Duration) time.Duration { return min(now.Sub(at), most) }
 	since := age(d.since, max(d.TTL+reclaimTime, restoreTime))
-	if d.stillOut || !d.wasAway { // since is reset before a greater age matters
+	if d.stillOut || !d.wasAway { // since is set again before an age above a TTL can matter
 		since = min(since, d.TTL)
 	}
 	verdicts := make(map[lease.Incarnation]Verdict, len(d.cutOff))
@@ -279,8 +279,8 @@ func (d *Detector) Sketch(now time.Time) string {
 }
 
 // Live returns the member with this incarnation, if it is live. A later incarnation than the member's is also
-// considered live, because other nodes may have met it first. Later incarnations of this node itself are not
-// considered live, because if its clock was set back, its dead incarnations can have greater numbers.
+// considered live, because other nodes may have seen it first. Later incarnations of this node itself are not
+// considered live, because if this node's clock was set back, its dead incarnations can have greater numbers.
 func Live(s *cluster.Snapshot, at lease.Incarnation) *cluster.Member {
 	m, _ := s.Member(at.Node)
 	if m == nil || at.Number < m.Incarnation || (at.Number > m.Incarnation && s.Self != nil && at.Node == s.Self.ID) {
@@ -289,7 +289,7 @@ func Live(s *cluster.Snapshot, at lease.Incarnation) *cluster.Member {
 	return m
 }
 
-// Ended returns why an incarnation that is not live has ended, for people.
+// Ended returns a readable reason why an incarnation that is not live has ended.
 func Ended(s *cluster.Snapshot, at lease.Incarnation) string {
 	switch {
 	case slices.Contains(s.Left, at):

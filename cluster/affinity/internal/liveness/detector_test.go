@@ -23,7 +23,7 @@ func TestLiveness(t *testing.T) {
 	crashed := func(i lease.Incarnation) *cluster.Snapshot { return &cluster.Snapshot{Crashed: []lease.Incarnation{i}} }
 	left := func(i lease.Incarnation) *cluster.Snapshot { return &cluster.Snapshot{Left: []lease.Incarnation{i}} }
 	first, second := lease.Incarnation{Node: "a", Number: 1}, lease.Incarnation{Node: "a", Number: 2}
-	// trusted returns a detector of which the heartbeats have reached the store for a TTL.
+	// trusted returns a detector whose own heartbeats have reached the store for a TTL.
 	trusted := func() *Detector {
 		l := New(ttl)
 		for i := range 7 {
@@ -125,7 +125,7 @@ func TestLiveness(t *testing.T) {
 	}
 }
 
-// An incarnation that is cut off is asked for until gossip knows better.
+// Unknown lists a cut-off incarnation until gossip says that it is live, was replaced, has crashed or has left.
 func TestLivenessUnknown(t *testing.T) {
 	a, b := lease.Incarnation{Node: "a", Number: 1}, lease.Incarnation{Node: "b", Number: 1}
 	crashed, left := lease.Incarnation{Node: "c", Number: 1}, lease.Incarnation{Node: "d", Number: 1}
@@ -142,7 +142,7 @@ func TestLivenessUnknown(t *testing.T) {
 	}{
 		{cluster.Snapshot{}, 4, false},
 		{cluster.Snapshot{Left: []lease.Incarnation{left}}, 3, true},
-		{cluster.Snapshot{Members: []*cluster.Member{{Profile: lease.Profile{ID: "a", Incarnation: 1}}}}, 2, false}, // a is back
+		{cluster.Snapshot{Members: []*cluster.Member{{Profile: lease.Profile{ID: "a", Incarnation: 1}}}}, 2, false}, // gossip reaches a again
 		{cluster.Snapshot{Members: []*cluster.Member{{Profile: lease.Profile{ID: "b", Incarnation: 2}}}}, 1, true},  // b has restarted
 		{cluster.Snapshot{Crashed: []lease.Incarnation{crashed}}, 0, true},
 		{cluster.Snapshot{}, 0, false},
@@ -153,8 +153,8 @@ func TestLivenessUnknown(t *testing.T) {
 	}
 }
 
-// A node is cut off once the store has had its heartbeats for longer than one of them outlives it, and until gossip
-// reaches it or the store has lost it.
+// A node counts as cut off once the store has had its heartbeats for longer than a TTL. It no longer counts as cut off
+// when gossip reaches it or when the store loses its heartbeat.
 func TestLivenessCutOff(t *testing.T) {
 	const ttl = 6 * time.Second
 	now := time.Now()
@@ -195,7 +195,7 @@ func TestLivenessCutOff(t *testing.T) {
 	expect("b has ended")
 }
 
-// After the store was away, hosts restore their pins first.
+// After the store was away, hosts have time to restore their pins before other nodes place rooms.
 func TestLivenessReclaiming(t *testing.T) {
 	now := time.Now()
 	l := New(6 * time.Second)
@@ -216,13 +216,13 @@ func TestLivenessReclaiming(t *testing.T) {
 	expect("a second after the first answer", false)
 }
 
-// After a loss of data, nodes that say nothing hold up the others for a TTL. After a store that only was
-// late, they do not.
+// If the store may have lost data, new rooms wait up to a TTL for nodes that report nothing. If the store was only
+// late, new rooms do not wait for these nodes.
 func TestLivenessSilentOthers(t *testing.T) {
 	const ttl = 6 * time.Second
 	for name, c := range map[string]struct {
-		lost   []bool // each time the store was away
-		waited bool   // until new rooms have nodes again, each time
+		lost   []bool // for each outage, whether the store lost data
+		waited bool   // whether the test waits until new rooms are placed again before the next outage
 		want   time.Duration
 	}{
 		"a loss":                    {[]bool{true}, false, ttl},
@@ -243,7 +243,7 @@ func TestLivenessSilentOthers(t *testing.T) {
 				if !c.waited && i < len(c.lost)-1 {
 					continue
 				}
-				l.OthersRestore(false, false, now) // an answer from before the loss
+				l.OthersRestore(false, false, now) // an answer from before the outage
 				for began := now; l.Reclaiming(now); now = now.Add(100 * time.Millisecond) {
 					l.Back(now)
 					l.OthersRestore(false, true, now)
@@ -258,7 +258,7 @@ func TestLivenessSilentOthers(t *testing.T) {
 	}
 }
 
-// The reason is why this incarnation ended, also if the node has restarted since.
+// Ended says why this incarnation ended, even if the node has restarted in the meantime.
 func TestEnded(t *testing.T) {
 	at := lease.Incarnation{Node: "a", Number: 1}
 	later := []*cluster.Member{{Profile: lease.Profile{ID: "a", Incarnation: 2}}}

@@ -10,7 +10,7 @@ import (
 	"github.com/roost-cluster/roost/lease"
 )
 
-// looked is a Silence of many members, of which the store hears all but some.
+// looked is a Silence of many members. The store has the heartbeats of all members except the silent ones.
 type looked struct {
 	Silence
 	members []*cluster.Member
@@ -27,7 +27,7 @@ func newLooked(members int) *looked {
 	return l
 }
 
-// look is for some time, with two looks in a TTL.
+// look performs two looks in each TTL until span has passed.
 func (l *looked) look(t *testing.T, span time.Duration) {
 	t.Helper()
 	for end := l.now.Add(span); l.now.Before(end); {
@@ -51,7 +51,7 @@ func (l *looked) want(t *testing.T, when string, want ...lease.NodeID) {
 	}
 }
 
-// In a large cluster, too, each member has its turn.
+// Even in a large cluster, the looks reach every member, so every silent member is found.
 func TestSilenceOfMany(t *testing.T) {
 	l := newLooked(1000)
 	l.look(t, time.Minute)
@@ -70,7 +70,7 @@ func TestSilenceOfMany(t *testing.T) {
 	l.want(t, "there is no other member")
 }
 
-// A pause of the looks proves nothing, and ends nothing.
+// A pause between looks neither makes a member silent nor ends its silence.
 func TestSilenceInPause(t *testing.T) {
 	l := newLooked(3)
 	l.silent = []lease.NodeID{"n0001"}

@@ -18,13 +18,13 @@ type sketched struct {
 
 var sketchedOther = lease.Incarnation{Node: "b", Number: 1}
 
-// sketchActions are what a detector hears.
+// sketchActions are the events that a detector can learn of.
 var sketchActions = []func(*sketched){
 	func(j *sketched) { j.now = j.now.Add(time.Millisecond) },
 	func(j *sketched) { j.now = j.now.Add(1500 * time.Millisecond) },
 	func(j *sketched) { j.now = j.now.Add(20 * time.Second) },
 	func(j *sketched) { j.now = j.now.Add(40 * time.Second) },
-	func(j *sketched) { // for a TTL
+	func(j *sketched) { // heartbeats arrive for a TTL
 		for range 4 {
 			j.now = j.now.Add(j.TTL / 4)
 			j.HeartbeatArrived(j.now)
@@ -43,7 +43,7 @@ var sketchActions = []func(*sketched){
 	func(j *sketched) { j.Back(j.now) },
 }
 
-// after returns a detector with a history.
+// after returns a detector after the given actions.
 func after(history []int) *sketched {
 	j := &sketched{New(6 * time.Second), time.Unix(1e9, 0)}
 	for _, i := range history {
@@ -52,7 +52,7 @@ func after(history []int) *sketched {
 	return j
 }
 
-// says returns all that the detector says.
+// says returns the results of all methods of the detector.
 func (j *sketched) says() string {
 	none := new(cluster.Snapshot)
 	v, known := j.Verdict(none, sketchedOther, j.now)
@@ -62,8 +62,8 @@ func (j *sketched) says() string {
 	return fmt.Sprint(v, known, j.Gone(none, sketchedOther), reclaiming, ask, died, self, others)
 }
 
-// Detectors with the same sketch say the same from then on. The model of rooms visits only one
-// of them.
+// Two detectors with the same sketch must give the same results from then on, because the model of rooms explores only
+// one of them.
 func TestSketch(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	history := func(most int) []int {

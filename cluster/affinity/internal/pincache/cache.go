@@ -16,9 +16,9 @@ import (
 
 // Cache contains an entry for each known room. All methods are safe for concurrent use.
 //
-// Entries are immutable, and callers replace them by compare-and-swap. Before a caller queries the store, it
-// stores an entry with Begin. Afterwards, Learn replaces only that entry with the answer. If a notification
-// arrives in between, it also replaces the entry, so an outdated answer is never considered fresh.
+// Entries are immutable, and callers replace them with compare-and-swap. Before a caller queries the store, it stores
+// an entry with Begin. Afterwards, Learn replaces only that entry with the answer. If a notification arrives in
+// between, the notification also replaces the entry, so an outdated answer is never considered fresh.
 type Cache struct {
 	rooms      sync.Map      // room → *Entry
 	generation atomic.Uint64 // counts how often the store may have lost its data
@@ -26,8 +26,8 @@ type Cache struct {
 	begun      atomic.Uint64 // number of entries that were not derived from an earlier entry
 	max        int64
 
-	// younger is the first epoch that the store has assigned to a pin in the latest such generation. A pin
-	// with a smaller epoch may be from before the data loss that started the generation.
+	// younger is the latest generation in which the store has assigned an epoch, with the first epoch of that
+	// generation. A pin with a smaller epoch may be from before the data loss that started the generation.
 	younger atomic.Pointer[inGeneration]
 }
 
@@ -39,9 +39,9 @@ type Entry struct {
 	fresh      time.Time // until then, Pin is valid without a query, unless a new generation begins
 	Generation uint64    // generation in which Pin was learned
 	Asked      uint64    // the generation in which the store was queried
-	Fences     uint64    // the agent's count, before the store was queried
+	Fences     uint64    // how often the agent had been fenced before the store was queried
 	Confirmed  bool      // the store has confirmed Pin; otherwise Pin is a guess
-	Learned    time.Time // when the store confirmed it
+	Learned    time.Time // when the store confirmed Pin
 	Late       bool      // the room's entry was removed during the query for Pin
 	begun      uint64    // number of the first entry from which this entry was derived
 	ended      bool      // this node's hosting with Pin has ended, and the store may delete Pin at any time: see Void
@@ -56,7 +56,7 @@ func (c *Cache) Size() int64 { return c.count.Load() }
 // Generation counts how often the store may have lost its data.
 func (c *Cache) Generation() uint64 { return c.generation.Load() }
 
-// First returns the latest generation in which the store has assigned a new epoch, and the first such epoch.
+// First returns the latest generation in which the store has assigned an epoch, and the first epoch of that generation.
 // Only tests use First.
 func (c *Cache) First() (generation, epoch uint64, ok bool) {
 	if first := c.younger.Load(); first != nil {

@@ -23,7 +23,7 @@ func TestPinCache(t *testing.T) {
 		pin   pinstore.Pin
 		fresh bool
 		lost  bool
-		least uint64 // if it is not 0
+		least uint64 // 0 if the test does not check it
 	}{
 		"answer": {do: func(_ *Cache, learn func(pinstore.Pin)) {
 			learn(one)
@@ -74,7 +74,7 @@ func TestPinCache(t *testing.T) {
 		"a hosting has ended": {do: func(c *Cache, learn func(pinstore.Pin)) {
 			learn(one)
 			c.Void("r", one)
-			learn(one) // its pin, which has yet to be deleted
+			learn(one) // the pin of the ended hosting, which is not deleted yet
 		}, pin: one, least: 2},
 		"the next hosting": {do: func(c *Cache, learn func(pinstore.Pin)) {
 			c.Void("r", one)
@@ -114,7 +114,7 @@ func TestPinCache(t *testing.T) {
 	}
 }
 
-// Of several callers that learn a pin, one gets the news.
+// If several callers learn a pin at the same time, exactly one of them is told that the pin is new.
 func TestPinCacheNews(t *testing.T) {
 	for range 200 {
 		c := &Cache{max: 10}

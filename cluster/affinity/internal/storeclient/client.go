@@ -59,9 +59,8 @@ type Client struct {
 	roundTrip atomic.Int64     // the shortest of latest, in nanoseconds; 0 until latest is full
 }
 
-// New returns a client with a circuit breaker that opens after several timeouts in a row. While the breaker
-// is open, all calls fail at once, except one call per second. Errors other than timeouts don't open the
-// breaker.
+// New returns a client with a circuit breaker that opens after several timeouts in a row. While the breaker is open,
+// all calls fail immediately, except one call per second. Errors other than timeouts don't open the breaker.
 //
 // If unasked is not nil, the client calls it for each op that gets no call because the breaker is open.
 func New(store pinstore.Store, budget time.Duration, log *slog.Logger, unasked func(ctx context.Context, why error)) *Client {

@@ -17,7 +17,7 @@ import (
 	"github.com/roost-cluster/roost/lease"
 )
 
-// scripted is a Store with calls that fail as the test says.
+// scripted is a Store whose calls fail as the test specifies.
 type scripted struct {
 	*pinstore.Memory
 	calls int
@@ -45,7 +45,7 @@ func (s *scripted) Heartbeat(ctx context.Context, self lease.Incarnation, ttl ti
 	return s.Memory.Heartbeat(ctx, self, ttl, ask)
 }
 
-// storeError makes err what a Store returns.
+// storeError wraps err like a Store does.
 func storeError(err error) error { return fmt.Errorf("%w: %w", pinstore.ErrStore, err) }
 
 func clientOf(fail func(ctx context.Context, call int) error) (*Client, *scripted) {
@@ -53,7 +53,7 @@ func clientOf(fail func(ctx context.Context, call int) error) (*Client, *scripte
 	return New(s, 150*time.Millisecond, slog.New(slog.DiscardHandler), nil), s
 }
 
-// A hanging store costs the budget three times, then one call a second.
+// If the store hangs, three calls use up their budget. After that, only one call per second reaches the store.
 func TestStoreClientBreaker(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		hangs := true
@@ -137,7 +137,8 @@ func TestStoreClientAway(t *testing.T) {
 	}
 }
 
-// A store is far away if the shortest of the latest heartbeats takes more than a third of the budget. One slow heartbeat says nothing.
+// A store is considered far away if even the shortest of the latest heartbeats takes more than a third of the budget. A
+// single slow heartbeat is not enough.
 func TestStoreClientFar(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		took := time.Duration(0)

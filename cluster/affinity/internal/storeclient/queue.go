@@ -60,8 +60,8 @@ type waiter struct {
 	late   *time.Timer
 }
 
-// Until returns a ctx with a deadline for Client.Swap. Unlike context.WithDeadline, it does not cost a timer
-// per call, and its Done channel is not closed at the deadline.
+// Until returns a context with a deadline for Client.Swap. Unlike context.WithDeadline, Until does not cost a timer per
+// call, and the Done channel of its context is not closed at the deadline.
 func Until(ctx context.Context, at time.Time) context.Context { return until{ctx, at} }
 
 type until struct {
@@ -158,8 +158,8 @@ func (q *queue) done(w *waiter) {
 	q.idle.Put(w)
 }
 
-// next ends a call. If ops are waiting and few calls are running, it starts the next call. Otherwise the next
-// tick starts one.
+// next ends a call. If ops are waiting and few calls are running, next starts another call. Otherwise the next tick
+// starts the call.
 func (q *queue) next() {
 	q.mu.Lock()
 	defer q.mu.Unlock()

@@ -17,10 +17,10 @@ import (
 	"github.com/roost-cluster/roost/placement"
 )
 
-// gated is a Store with calls that wait for a gate. It records how many ops each had.
+// gated is a Store whose calls wait for a gate. It records the number of ops in each call.
 type gated struct {
 	*pinstore.Memory
-	gate chan struct{} // a token lets a call go on
+	gate chan struct{} // each value lets one call continue
 
 	mu    sync.Mutex
 	sizes []int
@@ -55,8 +55,8 @@ func newGated() (*queue, *gated) {
 	return &queue{call: g.Swap, budget: budget}, g
 }
 
-// claims has some callers claim a room each, for a node of their own, and returns their errors
-// once all are answered.
+// claims starts concurrent callers, each of which claims its own room for its own node. The returned function waits for
+// all answers and returns the errors.
 func claims(ctx context.Context, q *queue, from, till int) func() []error {
 	errs := make([]error, till)
 	var wait sync.WaitGroup
@@ -75,8 +75,8 @@ func claims(ctx context.Context, q *queue, from, till int) func() []error {
 	return func() []error { wait.Wait(); return errs[from:] }
 }
 
-// Callers that come while calls are under way share the next call, each gets its own answer,
-// and a queue that was used is as it was.
+// Callers that arrive while calls are running share the next call. Each caller gets its own answer. Afterwards the
+// queue is empty again.
 func TestQueueShares(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q, g := newGated()
@@ -115,8 +115,8 @@ func TestQueueShares(t *testing.T) {
 	})
 }
 
-// While the store hangs, so many calls are under way and no more, and no caller waits longer than its budget. A claim that
-// was never sent does not count as a claim that may still take effect.
+// While the store hangs, the number of running calls is limited, and no caller waits longer than its budget. The error
+// of a claim that was never sent differs from the error of a claim that may still take effect.
 func TestQueueHangs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q, g := newGated()
@@ -148,11 +148,11 @@ func TestQueueHangs(t *testing.T) {
 		if got, want := g.calls(), slices.Repeat([]int{1}, most); !slices.Equal(got, want) {
 			t.Errorf("calls of %v ops; want %d of one", got, most)
 		}
-		time.Sleep(q.budget) // until the last call has ended, too
+		time.Sleep(q.budget) // until the last call has ended
 	})
 }
 
-// distant is a Store that is far away: each call takes a round trip, however many are under way.
+// distant is a Store that is far away. Each call takes a round trip, regardless of how many calls are running.
 type distant struct {
 	*pinstore.Memory
 	roundTrip time.Duration
@@ -165,7 +165,8 @@ func (d *distant) Swap(ctx context.Context, ops ...pinstore.Op) []pinstore.Resul
 	return d.Memory.Swap(ctx, ops...)
 }
 
-// However far the store is, an op takes a round trip and a tick at most, at any rate, and a call each tick is enough.
+// Even if the store is far away, an op takes at most a round trip and a tick, regardless of the rate of ops. The queue
+// sends about one call per tick.
 func TestQueueDistant(t *testing.T) {
 	for _, rate := range []int{20, 250, 10_000} {
 		synctest.Test(t, func(t *testing.T) {
@@ -204,7 +205,7 @@ func TestQueueDistant(t *testing.T) {
 	}
 }
 
-// A caller that gives up takes nobody along.
+// If a caller gives up, the other callers that share its call still get their answers.
 func TestQueueGivesUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q, g := newGated()
@@ -215,7 +216,7 @@ func TestQueueGivesUp(t *testing.T) {
 		synctest.Wait()
 		patient := claims(t.Context(), q, abreast+1, abreast+3)
 		synctest.Wait()
-		g.gate <- struct{}{} // the next call begins, with all three
+		g.gate <- struct{}{} // the next call begins with the ops of all three callers
 		synctest.Wait()
 		cancel()
 		if errs := quitter(); !errors.Is(errs[0], context.Canceled) {
@@ -230,7 +231,7 @@ func TestQueueGivesUp(t *testing.T) {
 	})
 }
 
-// the store counts an op with a limit by itself.
+// An op with a limit gets its own call, because a store supports limits only for single ops.
 func TestQueueLimit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q, g := newGated()
@@ -259,7 +260,7 @@ func TestQueueLimit(t *testing.T) {
 	})
 }
 
-// Ops of one room never share a call: a store may rely on that. Reads of one room share an op.
+// Ops on the same room never share a call, so a store may rely on that. Reads of the same room share an op.
 func TestQueueDistinctRooms(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q, g := newGated()
@@ -297,7 +298,8 @@ func TestQueueDistinctRooms(t *testing.T) {
 	})
 }
 
-// third hangs with every third partition. As in package redisstore, a call with one op of these hangs.
+// third is a store that hangs for every third partition. As in package redisstore, a call hangs if one of its ops
+// hangs.
 type third struct{ *pinstore.Memory }
 
 func (s third) Swap(ctx context.Context, ops ...pinstore.Op) []pinstore.Result {
@@ -313,7 +315,7 @@ func (s third) Swap(ctx context.Context, ops ...pinstore.Op) []pinstore.Result {
 	return results
 }
 
-// While a shard of the store hangs, the callers of the others are answered, but for the first few.
+// One shard of the store hangs. The callers of the other shards get their answers, except for the first few.
 func TestQueueShardHangs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := New(third{pinstore.NewMemory()}, budget, slog.New(slog.DiscardHandler), nil)
@@ -341,8 +343,8 @@ func TestQueueShardHangs(t *testing.T) {
 	})
 }
 
-// A call that gets only what earlier calls of its join have left opens no breaker and keeps ops together. A call that is late from
-// the start is not sent.
+// If earlier calls of the same join have used up most of the budget, a timeout of the next call proves nothing. The
+// breaker stays closed, and ops still share calls. If no time is left, the call is not sent.
 func TestShortCallsProveNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := &distant{Memory: pinstore.NewMemory(), roundTrip: budget / 2}
@@ -360,7 +362,7 @@ func TestShortCallsProveNothing(t *testing.T) {
 		if s := c.Stats(); s.Breaker != "closed" || d.calls.Load() != 2*tripAfter || !c.queue.apart.IsZero() {
 			t.Errorf("%d calls, breaker %s, apart until %v", d.calls.Load(), s.Breaker, c.queue.apart)
 		}
-		for range tripAfter { // but calls that had the whole budget do
+		for range tripAfter { // calls that had their whole budget do open the breaker
 			d.roundTrip = 2 * budget
 			ctx, cancel := c.Bounded(t.Context())
 			c.Swap(ctx, pinstore.Op{Room: "r"})
@@ -372,7 +374,7 @@ func TestShortCallsProveNothing(t *testing.T) {
 	})
 }
 
-// heeding is a store whose calls end with their context.
+// heeding is a store whose calls end when their context ends.
 type heeding struct{ *distant }
 
 func (h heeding) Swap(ctx context.Context, ops ...pinstore.Op) []pinstore.Result {

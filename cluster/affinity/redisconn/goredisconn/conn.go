@@ -72,7 +72,7 @@ func (c *Conn) Close() error {
 	c.mu.Lock()
 	c.closed = true
 	c.mu.Unlock()
-	c.lost.Store(nil) // the hook remains
+	c.lost.Store(nil) // the hook remains registered
 	c.calls.Wait()
 	return nil
 }
@@ -133,7 +133,7 @@ func (c *Conn) do(ctx context.Context, commands []redisconn.Command) []redisconn
 		}
 	}
 	if len(cmds) == 1 {
-		_ = c.client.Process(ctx, cmds[0]) // the command has the error
+		_ = c.client.Process(ctx, cmds[0]) // the error is in the command
 	} else {
 		pipe := c.client.Pipeline()
 		for _, cmd := range cmds {
@@ -197,14 +197,14 @@ func (h hook) DialHook(dial redis.DialHook) redis.DialHook {
 			return nil, err
 		}
 		if at := conn.RemoteAddr().String(); !h.clustered {
-			// Another master, which sentinels or a name lead to, may lack the latest changes.
+			// If sentinels or a host name now lead to another master, that master may lack the latest changes.
 			if former := h.server.Swap(&at); former != nil && *former != at {
 				h.announce(h.losses.Load())
 			}
 		}
 		w := &watched{Conn: conn, of: h.Conn}
 		w.used.Store(h.losses.Load())
-		if raw, ok := conn.(syscall.Conn); ok { // the client looks there whether an idle connection is dead
+		if raw, ok := conn.(syscall.Conn); ok { // the client uses this to check whether an idle connection is dead
 			return struct {
 				*watched
 				syscall.Conn
@@ -214,7 +214,7 @@ func (h hook) DialHook(dial redis.DialHook) redis.DialHook {
 	}
 }
 
-// announce announces a loss, unless another one was announced since a count of losses.
+// announce announces a loss, unless another loss was announced since the counter of losses was equal to since.
 func (c *Conn) announce(since uint64) {
 	if lost := c.lost.Load(); lost != nil && c.losses.CompareAndSwap(since, since+1) {
 		(*lost)()
@@ -234,7 +234,7 @@ func (hook) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPip
 type watched struct {
 	net.Conn
 	of       *Conn
-	used     atomic.Uint64 // losses when it was opened or last answered
+	used     atomic.Uint64 // number of losses when the connection was opened or last answered
 	answered atomic.Bool
 	closed   atomic.Bool
 }

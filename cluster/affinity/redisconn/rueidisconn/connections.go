@@ -62,7 +62,7 @@ func (c *connections) open(ctx context.Context, addr string, d *net.Dialer, secu
 	}
 	c.mu.Unlock()
 	if former != nil {
-		former.announce() // it may have failed without being closed yet
+		former.announce() // the former connection may have failed without being closed yet
 	}
 	return next, nil
 }
@@ -94,7 +94,7 @@ type connection struct {
 	lost func() // called at most once
 	read atomic.Bool
 	used atomic.Bool           // the first answer was not an error
-	why  atomic.Pointer[error] // why it was closed here
+	why  atomic.Pointer[error] // why this package closed the connection
 }
 
 func (c *connection) Read(b []byte) (int, error) {

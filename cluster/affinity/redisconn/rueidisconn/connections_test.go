@@ -22,11 +22,11 @@ func (s *sequence) Close() error {
 	return nil
 }
 
-// A connection announces its loss once: before it closes, or before the next one to its address is there. One over
-// which no server has answered, or one that was refused, does not.
+// A connection reports its loss once, before it closes or before the next connection to the same address opens. If no
+// server has answered, or if the server refused the connection, the connection reports no loss.
 func TestAnnounced(t *testing.T) {
 	for name, c := range map[string]struct {
-		answer, next string // next is where another connection is opened in between
+		answer, next string // next is the address of a second connection, opened while the first is open
 		want         []string
 	}{
 		"answered":       {"%7\r\n", "", []string{"lost", "closed", "closed"}},

@@ -46,7 +46,7 @@ func (c *Conn) examine(life context.Context, l *link) *link {
 func (c *Conn) unfit(life context.Context, l *link) error {
 	for _, reply := range l.do(life, []redisconn.Command{
 		{Head: []string{"EVAL", "return 1", "1"}, Keys: []string{probe}},
-		{Head: []string{"HELLO"}}, // the client can do without, but a server without it has no SUBSCRIBE either
+		{Head: []string{"HELLO"}}, // the client works without HELLO, but a server without HELLO also lacks SUBSCRIBE
 	}) {
 		answer, ok := errors.AsType[redisconn.Error](reply.Err)
 		if reply.Err != nil && (!ok || unknown("-"+string(answer)) || moved("-"+string(answer))) {
@@ -122,7 +122,7 @@ func saidByServer(reply string, login bool) string {
 // look connects to the target and examines its replies.
 func (at target) look(ctx context.Context) string {
 	first := ctx
-	if at.tls != nil { // a plain Redis lets a TLS handshake wait, because it waits for the rest of a command
+	if at.tls != nil { // Redis without TLS does not answer a TLS handshake, because it waits for the rest of a command
 		var cancel context.CancelFunc
 		first, cancel = context.WithTimeout(ctx, diagnoseTime/2)
 		defer cancel()
@@ -137,7 +137,7 @@ func (at target) look(ctx context.Context) string {
 	case isOp(err, "remote error"):
 		return "" // the server refuses our certificate, and the error says so
 	case at.tls != nil && first.Err() != nil:
-		return "" // it may be far away
+		return "" // the server may be far away
 	case ctx.Err() != nil:
 		return silent
 	case isHTTP(reply):
@@ -154,7 +154,7 @@ func (at target) look(ctx context.Context) string {
 func (at target) lookAtSilence(ctx context.Context, err error) string {
 	switch {
 	case at.try(ctx, "EXISTS", at.key).replied():
-		return at.lookAtCommands(ctx, "") // a proxy that does not know PING
+		return at.lookAtCommands(ctx, "") // probably a proxy that does not support PING
 	case at.tls == nil && at.speaksTLS(ctx):
 		return "a port with TLS: use rediss:// in place of redis://"
 	case err == nil:
@@ -325,7 +325,7 @@ func (at target) dial(ctx context.Context, security *tls.Config) (*conversation,
 		}
 		conn = secured
 	}
-	const longest = 1 << 10 // of a line that is read
+	const longest = 1 << 10 // bytes of a line
 	return &conversation{conn, bufio.NewReaderSize(conn, longest), context.AfterFunc(ctx, func() { _ = conn.Close() })}, nil
 }
 

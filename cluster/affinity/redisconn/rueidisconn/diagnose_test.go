@@ -15,8 +15,8 @@ import (
 	"github.com/roost-cluster/roost/internal/redistest"
 )
 
-// standIn serves each connection with reply, which gets the words of a command and returns the reply, or "" to
-// close the connection. greet is sent before any command.
+// standIn starts a server that sends greet on each new connection, and answers each command with the result of reply.
+// If reply returns "", the server closes the connection.
 func standIn(t *testing.T, greet string, reply func(command []string) string) (addr string) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -58,14 +58,14 @@ func serve(c net.Conn, greet string, reply func(command []string) string) {
 			if _, err = in.ReadString('\n'); err != nil {
 				return
 			}
-			word, err := in.ReadString('\n') // no command here has a line end in a word
+			word, err := in.ReadString('\n') // no word in these tests contains a line end
 			if err != nil {
 				return
 			}
 			words = append(words, strings.TrimSpace(word))
 		}
 		if len(words) == 0 {
-			return // no command: a handshake of TLS
+			return // not a command, but a TLS handshake
 		}
 		words[0] = strings.ToUpper(words[0])
 		answer := reply(words)
@@ -75,7 +75,7 @@ func serve(c net.Conn, greet string, reply func(command []string) string) {
 	}
 }
 
-// knows replies to some commands and passes all others to otherwise.
+// knows answers the commands in replies, and passes all other commands to otherwise.
 func knows(replies map[string]string, otherwise func([]string) string) func([]string) string {
 	return func(command []string) string {
 		if answer, ok := replies[command[0]]; ok {
@@ -89,11 +89,11 @@ func unknownCommand(command []string) string {
 	return "-ERR unknown command '" + command[0] + "', with args beginning with: \r\n"
 }
 
-// hello is the answer of a Redis to HELLO 3.
+// hello is the answer of a Redis server to HELLO 3.
 const hello = "%3\r\n+server\r\n+redis\r\n+version\r\n+7.0.15\r\n+proto\r\n:3\r\n"
 
-// The error of a store that does not connect says what is at the address, and what to do about it. The client itself
-// often says only EOF.
+// If a store cannot connect, its error says what runs at the address, and what to do about it. The client's own error
+// is often only EOF.
 func TestDiagnosis(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes seconds")
@@ -107,18 +107,19 @@ func TestDiagnosis(t *testing.T) {
 	paused := redistest.Start(t)
 	paused.Pause()
 	t.Cleanup(paused.Resume)
-	// Redis 7.0.15 writes both to a new connection and closes it (networking.c, acceptCommonHandler).
+	// Redis 7.0.15 sends either of these messages to a new connection and closes the connection (networking.c,
+	// acceptCommonHandler).
 	protected := standIn(t, "-DENIED Redis is running in protected mode because protected mode is enabled and no password is set\r\n", nil)
 	full := standIn(t, "-ERR max number of clients reached\r\n", nil)
 	page := standIn(t, "", func([]string) string { return "<!DOCTYPE HTML>\n" })
 	loading := standIn(t, "", func([]string) string { return "-LOADING Redis is loading the dataset in memory\r\n" })
 	closing := standIn(t, "", func([]string) string { return "" })
-	// By the table in its notes/redis.md, twemproxy knows EXISTS, EVAL and EVALSHA, and not PING, HELLO, ROLE and SUBSCRIBE. It
-	// closes a connection that sends it another command.
+	// According to the table in its notes/redis.md, twemproxy supports EXISTS, EVAL and EVALSHA, but not PING, HELLO,
+	// ROLE and SUBSCRIBE. If a client sends an unsupported command, twemproxy closes the connection.
 	twemproxy := standIn(t, "", knows(map[string]string{"EXISTS": ":0\r\n", "EVAL": ":1\r\n"}, func([]string) string { return "" }))
 	withPing := standIn(t, "", knows(map[string]string{"PING": "+PONG\r\n"}, func([]string) string { return "" }))
-	// By its architecture overview, Envoy knows ROLE, EVAL, EVALSHA and PUBLISH, and not HELLO and SUBSCRIBE. It replies with an error
-	// to another command.
+	// According to its architecture overview, Envoy supports ROLE, EVAL, EVALSHA and PUBLISH, but not HELLO and
+	// SUBSCRIBE. Envoy answers an unsupported command with an error.
 	envoy := standIn(t, "", knows(map[string]string{"PING": "+PONG\r\n", "EVAL": ":1\r\n", "PUBLISH": ":0\r\n"}, unknownCommand))
 	noScripts := standIn(t, "", knows(map[string]string{"PING": "+PONG\r\n", "HELLO": hello, "CLIENT": "+OK\r\n"}, unknownCommand))
 	noPublish := standIn(t, "", knows(map[string]string{"PING": "+PONG\r\n", "HELLO": hello, "EVAL": ":1\r\n"}, unknownCommand))
@@ -131,7 +132,7 @@ func TestDiagnosis(t *testing.T) {
 
 	for name, tt := range map[string]struct {
 		opt  Options
-		want string // "": nothing is found
+		want string // "" if the diagnosis finds nothing
 	}{
 		"TLS to a plain port":    {Options{URL: "rediss://" + plain.Addr()}, "use redis://"},
 		"plaintext to TLS":       {Options{URL: "redis://" + secured.Addr()}, "use rediss://"},
@@ -184,7 +185,7 @@ func TestDiagnosis(t *testing.T) {
 	}
 }
 
-// A replica is named.
+// If the server is a replica, the diagnosis says so.
 func TestDiagnoseReplica(t *testing.T) {
 	server := redistest.Start(t)
 	server.ReadOnly(true)
@@ -193,7 +194,7 @@ func TestDiagnoseReplica(t *testing.T) {
 	}
 }
 
-// A store that has found something else at the address uses Redis once it is there.
+// At first something other than Redis runs at the address. Once Redis runs there, the connection works.
 func TestDiagnosisEnds(t *testing.T) {
 	server := redistest.Start(t)
 	other := standIn(t, "", func([]string) string { return "" })
@@ -206,7 +207,7 @@ func TestDiagnosisEnds(t *testing.T) {
 	redistest.Eventually(t, "an answer", func() error { return ping(s) })
 }
 
-// A diagnosis never sends a password, and ends with its context.
+// A diagnosis never sends a password, and ends when its context ends.
 func TestDiagnosisIsDiscreet(t *testing.T) {
 	secret := make(chan string, 1)
 	silent := standIn(t, "", func(command []string) string {
@@ -216,7 +217,7 @@ func TestDiagnosisIsDiscreet(t *testing.T) {
 			default:
 			}
 		}
-		return "" // as a proxy that knows nothing
+		return "" // like a proxy that supports no command
 	})
 	at := (Options{URL: "redis://:correct-horse@" + silent}).targets()
 	if got := diagnose(t.Context(), io.EOF, at...); !strings.Contains(got, "closes connections") {

@@ -10,11 +10,11 @@ import (
 	"github.com/roost-cluster/roost/internal/redistest"
 )
 
-// While the address leads to a replica, connections are opened again and again, with pauses that grow.
+// While the address leads to a replica, the client closes and opens its connections repeatedly, with increasing pauses.
 func TestReplicaIsNotStormed(t *testing.T) {
 	var m mover
 	closed := func(from, to time.Duration) (n int) {
-		for at := from; at < to; at += time.Millisecond { // answers of a busy agent
+		for at := from; at < to; at += time.Millisecond { // a busy agent gets an answer every millisecond
 			if m.due(time.Unix(1000, 0).Add(at)) {
 				n++
 			}
@@ -35,7 +35,7 @@ func TestReplicaIsNotStormed(t *testing.T) {
 	}
 }
 
-// A call that is late for want of a connection says why there is none. No text has the password.
+// If a call times out because there is no connection, its error says why there is none. No text contains the password.
 func TestUnreachableIsSaid(t *testing.T) {
 	server := redistest.Start(t, "--requirepass", secret)
 	link := redistest.Proxy(t, server.Addr())
@@ -55,7 +55,7 @@ func TestUnreachableIsSaid(t *testing.T) {
 	})
 	link.Heal()
 	redistest.Eventually(t, "an answer", func() error { return ping(c) })
-	if err := c.link.Load().late(context.DeadlineExceeded); err != context.DeadlineExceeded { //nolint:errorlint // and nothing else
+	if err := c.link.Load().late(context.DeadlineExceeded); err != context.DeadlineExceeded { //nolint:errorlint // the error must not be wrapped
 		t.Error(err)
 	}
 }

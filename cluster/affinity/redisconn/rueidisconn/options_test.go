@@ -21,7 +21,7 @@ func TestMain(m *testing.M) {
 	leak.Main(m)
 }
 
-// open opens a connection that is closed with the test.
+// open opens a connection. The connection is closed at the end of the test.
 func open(tb testing.TB, opt Options) *Conn {
 	tb.Helper()
 	c, err := Open(tb.Context(), opt)
@@ -36,7 +36,7 @@ func open(tb testing.TB, opt Options) *Conn {
 	return c
 }
 
-// ping sends a command with a budget.
+// ping sends a PING and waits at most 150 ms for the answer.
 func ping(c *Conn) error {
 	ctx, cancel := context.WithTimeout(context.Background(), 150*time.Millisecond)
 	defer cancel()
