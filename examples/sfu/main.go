@@ -61,6 +61,8 @@ func runNode(ctx context.Context, args []string, _ io.Writer) error {
 	f.StringVar(&cfg.Bind, "bind", "127.0.0.1:0", "host:port for gossip")
 	f.StringVar(&cfg.Advertise, "advertise", "", "host:port where other nodes reach -bind")
 	f.IntVar(&cfg.most, "room-max", 0, "maximum number of subscribers of a room; more go to relays on other nodes; 0 means no limit")
+	f.Int64Var(&cfg.Capacity, "capacity", 1000, "number of forwarded streams that this node can carry")
+	f.IntVar(&cfg.rebalance, "rebalance", 0, "above this percentage of -capacity, rooms move to other nodes; 0 means never")
 	join := f.String("join", "", "-bind addresses of other nodes, separated by commas")
 	child := f.Bool("exit-on-stdin-close", false, "exit when standard input is closed")
 	if err := f.Parse(args); err != nil {
@@ -69,8 +71,7 @@ func runNode(ctx context.Context, args []string, _ io.Writer) error {
 	if *join != "" {
 		cfg.Join = strings.Split(*join, ",")
 	}
-	const capacity = 1000 // forwarded streams
-	cfg.Capacity, cfg.Network = capacity, cluster.LAN
+	cfg.Network = cluster.LAN
 	cfg.Log = slog.New(slog.NewJSONHandler(os.Stderr, nil))
 	n, err := startNode(ctx, cfg)
 	if err != nil {

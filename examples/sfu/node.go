@@ -46,6 +46,8 @@ type nodeConfig struct {
 	media  string // host:port for all media
 	redis  string
 	most   int // maximum number of subscribers of a room, or of one of its relays; 0 means no limit
+
+	rebalance int // see affinity.Config.Rebalance
 }
 
 func startNode(ctx context.Context, cfg nodeConfig) (_ *node, err error) {
@@ -61,7 +63,7 @@ func startNode(ctx context.Context, cfg nodeConfig) (_ *node, err error) {
 	mux := http.NewServeMux()
 	n.addr = listener.Addr().String()
 	cfg.APIAddr = n.addr
-	if n.fleet, err = joinFleet(ctx, cfg.Config, cfg.redis, mux); err != nil {
+	if n.fleet, err = joinFleet(ctx, cfg.Config, cfg.redis, cfg.rebalance, mux); err != nil {
 		return nil, errors.Join(err, listener.Close(), n.media.close())
 	}
 	mux.HandleFunc("GET /join/{room}", n.join)

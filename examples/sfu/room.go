@@ -38,7 +38,7 @@ type hosting struct {
 }
 
 // joinFleet starts the agent of a node, which then directs clients to their rooms.
-func joinFleet(ctx context.Context, cfg cluster.Config, url string, mux *http.ServeMux) (*fleet, error) {
+func joinFleet(ctx context.Context, cfg cluster.Config, url string, rebalance int, mux *http.ServeMux) (*fleet, error) {
 	cfg.Cluster = "roost-sfu" // another fleet may use the same Redis
 	redis, err := rueidisconn.Open(ctx, rueidisconn.Options{URL: url})
 	if err != nil {
@@ -52,7 +52,7 @@ func joinFleet(ctx context.Context, cfg cluster.Config, url string, mux *http.Se
 	if f.agent, err = cluster.Start(ctx, cfg); err != nil {
 		return nil, errors.Join(err, store.Close())
 	}
-	if f.rooms, err = affinity.Start(f.agent, store, affinity.Config{ReportLoad: true, Log: cfg.Log}); err != nil {
+	if f.rooms, err = affinity.Start(f.agent, store, affinity.Config{ReportLoad: true, Rebalance: rebalance, Log: cfg.Log}); err != nil {
 		return nil, errors.Join(err, f.agent.Close(), store.Close())
 	}
 	mux.Handle("GET /where/{room}", anyOrigin(signalling.Where(f.rooms)))
