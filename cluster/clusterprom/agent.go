@@ -22,7 +22,7 @@ func nodeFamilies() []family {
 			to <- prometheus.MustNewConstMetric(info, prometheus.GaugeValue, 1, v.cfg.ID, v.cfg.Cluster, v.cfg.Zone, v.cfg.Strategy.Name())
 		}},
 		gauge("node_weight",
-			"Share of this node relative to other nodes. A node with weight 0 owns nothing. The value grows during slow start.",
+			"Share of this node relative to other nodes. A node with weight 0 owns nothing. The value grows during slow start, and follows the load with auto-weight.",
 			func(v *view) float64 { return float64(v.Self.Weight) }),
 		gauge("node_capacity", "Units of load that this node can carry, or 0 if no capacity is configured.",
 			func(v *view) float64 { return float64(v.Self.Capacity) }),
