@@ -123,7 +123,7 @@ func corpusFile(folder, name string) string {
 	return filepath.Join("testdata", "wire", folder, name+".hex")
 }
 
-// This program writes its messages exactly as in testdata, byte for byte, and reads them back field by field.
+// This program writes its messages exactly as in testdata, byte for byte, and reads them back without a difference.
 func TestCorpus(t *testing.T) {
 	messages := corpus()
 	if *update {
