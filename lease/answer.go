@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// Reply is a message that answers another one.
+// Reply is a message that answers another message.
 type Reply struct {
 	To string // a gossip address
 	*Message

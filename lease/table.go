@@ -29,7 +29,7 @@ type table struct {
 	applying  bool              // a message's heartbeats are being applied, so leases that begin are not inserted yet
 	scattered bool              // leases began since gather, so vitals are not contiguous in memory
 	census    census            // counts of the other live nodes
-	lost      bool              // since the last call of Lost, a member ended, changed its record or stopped being Active
+	lost      bool              // what Lost reports
 	oldest    Stamp             // no live lease of another node was renewed before this; 0 = not computed
 	requested map[Handle]time.Time
 	peers     peers

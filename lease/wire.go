@@ -32,7 +32,7 @@ const (
 	maxRestBytes    = 64 // unknown fields of one row, record or cordon
 	maxLoad         = 1<<63 - 2
 	maxIncarnation  = 1 << 62 // nanoseconds: the year 2116
-	maxWall         = 1 << 61 // of a wall clock, in milliseconds before or after 1970
+	maxWall         = 1 << 61 // maximum distance of a wall clock from 1970, in milliseconds
 )
 
 // Errors of [Decode] and [Set.Cordon].

@@ -9,7 +9,7 @@ import (
 	"github.com/roost-cluster/roost/lease"
 )
 
-// sizes are the sizes for which Ring states its costs.
+// sizes runs a benchmark with each number of nodes for which Ring states its costs.
 func sizes(b *testing.B, f func(b *testing.B, ids []lease.NodeID)) {
 	b.Helper()
 	for _, n := range []int{3, 100, 1000} {
