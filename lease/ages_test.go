@@ -30,8 +30,8 @@ func agesOnly(m *lease.Message) *lease.Message {
 	return m
 }
 
-// If there is no news, the messages of one Compose contain the ages of all leases, and each message is within
-// the budget. A node with the same live set applies all ages, rounded down to the grid.
+// If there is no news, the messages from a single call of Compose contain the ages of all leases, and each message is
+// within the budget. A node with the same live set applies all ages, rounded down to ticks.
 func TestAgesReachAllLeases(t *testing.T) {
 	for _, n := range []int{2, 10, 64, 65, 100, 1000, 4096, lease.MaxNodes} {
 		s := many(n - 1)

@@ -146,7 +146,7 @@ func BenchmarkForget(b *testing.B) {
 	}
 }
 
-// A node learns of all others from packets that contain a few nodes each, and relays what it learned.
+// A node learns of all other nodes from packets that contain a few nodes each, and relays what it has learned.
 func BenchmarkMassStart(b *testing.B) {
 	const inPacket = 12
 	for _, nodes := range []int{500, 1000, 2000, 4000} {

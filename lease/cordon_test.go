@@ -250,7 +250,7 @@ func TestCordonsAreRepaired(t *testing.T) {
 	}
 }
 
-// Cordons are sent as often as rows, and no more often.
+// A set sends a cordon to as many recipients as a row, and not to more.
 func TestCordonsAreSentForAWhile(t *testing.T) {
 	a, _ := trio()
 	cordon(t, a, epoch, "b", minute)

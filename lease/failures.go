@@ -245,8 +245,8 @@ func (f *failures) allows(e *entry, at Stamp) bool {
 	}
 }
 
-// revives reports whether a heartbeat sent at the given time shows that an expired node still runs. Some
-// nodes receive the exact time of a dead node's latest heartbeat, and others only its rounded age. The
+// revives reports whether a heartbeat sent at the given time shows that an expired node is still running. Some nodes
+// receive the exact time of a dead node's latest heartbeat, and other nodes only receive its rounded age. The
 // difference must not revive the node.
 func (f *failures) revives(known *entry, at Stamp) bool { return at-known.at > 2*f.params.tick() }
 

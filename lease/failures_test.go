@@ -224,8 +224,8 @@ func TestFailureReportsAreForgotten(t *testing.T) {
 	}
 }
 
-// The report of a single watcher confirms a failure only if there is no other watcher. Watchers whose leases
-// begin with the same message also count.
+// The report of a single watcher confirms a failure only if there is no other watcher. Nodes whose leases begin with
+// the same message also count as watchers.
 func TestOthersOfTheSameMessage(t *testing.T) {
 	for name, tt := range map[string]struct {
 		others []lease.NodeID

@@ -30,7 +30,7 @@ func TestEarlierIncarnationIsIgnored(t *testing.T) {
 	wantIDs(t, s, "a/9", "b/1")
 }
 
-// The older of two processes with one id receives heartbeats of the newer one, and stops.
+// Two processes have the same id. The older process receives heartbeats of the newer process, and stops.
 func TestDuplicateID(t *testing.T) {
 	const margin = 6 * time.Second / 8
 	later := rec("a", 2)
@@ -83,9 +83,9 @@ func TestDuplicateID(t *testing.T) {
 	})
 }
 
-// A process that restarts after its clock was set back has an incarnation below its
-// last one, and other nodes ignore it. It learns of the later incarnation, waits for as long as a live
-// process would need to send a message, and takes a higher incarnation.
+// A process that restarts after its clock was set back has an incarnation below its previous incarnation, and other
+// nodes ignore it. It learns of the later incarnation, waits for as long as a live process would need to send a
+// message, and takes a higher incarnation.
 func TestSetBackClockIsOutbid(t *testing.T) {
 	past := rec("a", lease.MaxIncarnation-1) // far beyond the clock of this test
 	endings := map[string]struct {

@@ -161,10 +161,9 @@ func (p *present) readable(m *Message) bool {
 	return m.Stamp <= maxStart || (p.time.provisional && m.Stamp <= maxLearned)
 }
 
-// follow adopts a cluster time step by step if it is too late to adopt at once. A step goes up to maxStart,
-// or is a TTL long. Otherwise a single absurd message would permanently separate its receiver from all other
-// nodes, because the receiver's cluster time would already be beyond maxStart when the other nodes receive
-// it.
+// follow adopts a cluster time step by step if it is too late to adopt in a single step. A step goes up to maxStart, or
+// is a TTL long. Otherwise a single absurd message would permanently separate its receiver from all other nodes,
+// because the receiver's cluster time would already be beyond maxStart when the other nodes receive it.
 func (p *present) follow(now time.Time, m *Message, e *Effect) {
 	p.stats.FromFuture++
 	switch {

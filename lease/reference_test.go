@@ -229,9 +229,9 @@ func (w *reference) state(h lease.Handle) lease.State {
 	}).state
 }
 
-// live returns the records of the live nodes. For each id, it returns the last incarnation that sent a
-// heartbeat, unless that heartbeat is a leave message or the lease has ended. A heartbeat that is later than
-// the last one by more than the rounding of two ages revives a lease.
+// live returns the records of the live nodes. For each id, it returns the last incarnation that sent a heartbeat,
+// unless that heartbeat is a leave message or the lease has ended. A heartbeat revives an ended lease if it is later
+// than the previous heartbeat by more than the rounding of two ages.
 func (w *reference) live() (live []*lease.Record) {
 	last := make(map[lease.NodeID]*lease.Record)
 	for h, records := range w.records {
@@ -287,8 +287,8 @@ func TestSetsAgreeWithTheirModelsAndTheTruth(t *testing.T) {
 	})
 }
 
-// Half of a cluster's nodes leave, and the others forget them. Minutes later, all traffic is sent again while a
-// newcomer joins. The old traffic changes nothing.
+// Half of a cluster's nodes leave, and the remaining nodes forget them. Minutes later, all traffic is sent again while
+// a newcomer joins. The old traffic changes nothing.
 func TestReplayMinutesLater(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		w := drawWorld(t)

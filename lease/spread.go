@@ -76,10 +76,10 @@ func (c *core) recordNews(e *entry) {
 	c.spread.noRecords = false
 }
 
-// acknowledged records that another node already has the same news. In a large set, an acknowledgment counts
-// as three sent copies, so that nodes stop spreading news that others already know, as in Demers et al.,
-// "Epidemic Algorithms for Replicated Database Maintenance" (1987). A node that missed the news receives it
-// by anti-entropy repair.
+// acknowledged records that another node already has the same news. In a large set, an acknowledgment counts as three
+// sent copies, so that nodes stop spreading news that other nodes already know, as in Demers et al., "Epidemic
+// Algorithms for Replicated Database Maintenance" (1987). A node that missed the news receives it by anti-entropy
+// repair.
 func (v *vitals) acknowledged() {
 	const enough = 1 << 20 // more copies than any news needs; without a limit the counts would overflow after years
 	if v.recordsSent < enough {

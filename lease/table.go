@@ -212,9 +212,9 @@ func (t *table) become(e *entry, status status) {
 	t.lost = true
 }
 
-// placeBegun inserts the leases that have just begun into the lists of live nodes. It costs O(nodes), no
-// matter how many leases a message began. This matters when many nodes start at once, because each message
-// then begins several leases.
+// placeBegun inserts the leases that have just begun into the lists of live nodes. It costs O(nodes), no matter how
+// many leases a message began. This matters when many nodes start at the same time, because each message then begins
+// several leases.
 func (t *table) placeBegun() {
 	if len(t.begun) == 0 {
 		return

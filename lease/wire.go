@@ -107,8 +107,8 @@ func (m *Message) flags() (flags uint64) {
 	return flags
 }
 
-// tableOf returns the table digest that most rows of m probably share, which is the digest in the sender's
-// own row, the first one. Rows with this digest save five bytes.
+// tableOf returns the table digest that most rows of m probably share. This is the digest in the first row, which is
+// the sender's own row. Rows with this digest save five bytes.
 func tableOf(m *Message) uint32 {
 	if len(m.Heartbeats) == 0 {
 		return 0

@@ -330,7 +330,7 @@ func (w *world) leave(n *simNode) {
 	n.leaving = w.now.Add(time.Second)
 }
 
-// forget makes n forget which nodes are live, like a node that was paused or that nobody receives.
+// forget makes n forget which nodes are live, like a node that was paused or whose messages reach no other node.
 func (w *world) forget(n *simNode) {
 	n.set.ExpireOthers(w.clock(n))
 	n.reference.forget()

@@ -111,8 +111,8 @@ func TestMergeOfTwoViews(t *testing.T) {
 	}
 }
 
-// A merged assignment never has a lower version than the two assignments. Otherwise the newer assignment could look
-// like the older one, and no node would fetch it.
+// A merged assignment has at least the version of both assignments. Otherwise a newer assignment could look older, and
+// no node would fetch it.
 func TestMergeKeepsVersion(t *testing.T) {
 	m := newRun(t, placement.LeastPartitions(1, 1), 1, equals("a")...)
 	one, other := *m, *m

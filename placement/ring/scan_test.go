@@ -33,7 +33,7 @@ func newScan(ids ...lease.NodeID) scan {
 }
 
 // owner returns the node of the first point at or after the hash of key. If there is no such point, it returns the node
-// of the first point of all. It ignores the points of the nodes in gone.
+// of the point with the lowest hash. It ignores the points of the nodes in gone.
 func (s scan) owner(key string, gone ...lease.NodeID) lease.NodeID {
 	hash := ringHash(key)
 	var first, next *scanned
