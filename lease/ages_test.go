@@ -192,8 +192,8 @@ func TestApplyAges(t *testing.T) {
 }
 
 // A node requests a bucket after the bucket has differed for TTL/30, at most once in TTL/60, and only from live
-// senders. The answer repairs the bucket. The node forgets the difference when it receives an equal digest, or nothing
-// for a TTL.
+// senders. The answer repairs the bucket. The node forgets the difference when it receives an equal digest, or no
+// different digest for a TTL.
 func TestRepair(t *testing.T) {
 	s, gone := many(100), rec("gone", 1)
 	z := peerOf(s, epoch)

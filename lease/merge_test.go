@@ -262,8 +262,8 @@ func TestOldHeartbeatsReviveNoNode(t *testing.T) {
 	}
 }
 
-// ExpireOthers makes a set forget a node. The node becomes live again when its last known heartbeat arrives again
-// before its lease would have ended, or when its next heartbeat arrives.
+// ExpireOthers ends the lease of a node. The node becomes live again when its last known heartbeat arrives again before
+// its lease would have ended, or when its next heartbeat arrives.
 func TestForgottenNodesReturn(t *testing.T) {
 	b := rec("b", 1)
 	known := sent(b, epoch)

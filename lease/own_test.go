@@ -202,8 +202,8 @@ func TestClonedProcess(t *testing.T) {
 	}
 }
 
-// A heartbeat of this process may come back with a later stamp if other nodes stepped cluster time first. A heartbeat
-// with a much later stamp must come from a clone.
+// A heartbeat of this process may come back with a later stamp if other nodes adopted a later cluster time first. A
+// heartbeat with a much later stamp must come from a clone.
 func TestOwnHeartbeatComesBack(t *testing.T) {
 	for later, want := range map[time.Duration]uint64{testParams.TTL / 8: 0, testParams.TTL/8 + ms: 1} {
 		s, now := newSet(rec("a", 1)), epoch.Add(later)

@@ -197,8 +197,8 @@ func TestNonces(t *testing.T) {
 	clear(trusted)
 }
 
-// A newcomer takes exactly the time of the first established sender that it hears. Two newcomers take the
-// later of their times. A newcomer's messages count once it is established.
+// A newcomer adopts exactly the time of the first established sender that it hears. Two newcomers adopt the later of
+// their times. A newcomer's messages count once it is established.
 func TestNewcomerTakesClusterTime(t *testing.T) {
 	years := func(n int) time.Duration { return time.Duration(n) * 365 * 24 * time.Hour }
 	for name, off := range map[string]time.Duration{

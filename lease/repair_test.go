@@ -40,8 +40,7 @@ func TestRepairsAreBounded(t *testing.T) {
 	}
 }
 
-// If a node requests the part of a bucket that it lacks, the node that answers also requests the part that it lacks
-// itself.
+// If a node requests what it lacks in a bucket, the node that answers also requests what it lacks itself.
 func TestAskBack(t *testing.T) {
 	x := rec("x", 1)
 	y, z := newSet(rec("y", 1)), newSet(rec("z", 1))

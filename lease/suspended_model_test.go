@@ -15,10 +15,10 @@ import (
 )
 
 // The model of a suspension runs the real sets of a few nodes. Some nodes were suspended for an hour, or belong to a
-// cluster whose time is an hour behind that of another cluster. Any node may receive any message that was ever sent, or
-// a recording of an older message, at any time, in any order, any number of times, or never. There is one exception: a
-// question to a member reaches only that member. Otherwise an attacker could forward the question to another cluster
-// while its nonce is valid, and so cause a needless fencing.
+// cluster whose time is an hour behind the time of another cluster. Any node may receive any message that was ever
+// sent, or a recording of an older message, at any time, in any order, any number of times, or never. There is one
+// exception: a question to a member reaches only that member. Otherwise an attacker could forward the question to
+// another cluster while its nonce is valid, and so cause a needless fencing.
 
 const (
 	sleeperOwns  = "no node that was suspended owns what it owned, by the present time"
