@@ -8,8 +8,8 @@ import (
 	"github.com/roost-cluster/roost/lease"
 )
 
-// A forged incarnation that no process can exceed replaces the incarnation of a node. The node is live again
-// as soon as other nodes forget the forged incarnation.
+// A forged incarnation, which is the highest possible, replaces the incarnation of a node. The node is live again as
+// soon as other nodes forget the forged incarnation.
 func TestLastIncarnationIsForgotten(t *testing.T) {
 	s, b, forged := newSet(rec("a", 1)), rec("b", 5), rec("b", lease.MaxIncarnation)
 	s.Apply(epoch, hello(epoch, b))
@@ -63,8 +63,8 @@ func TestLatestClusterTime(t *testing.T) {
 	}
 }
 
-// A node that was led to the latest cluster time stays in one cluster with the others, even if they hear of
-// that time later, because they follow.
+// A forged message moves a node to the latest possible cluster time. The other node adopts this time, even if it
+// receives it later, so both nodes stay live.
 func TestLatestClusterTimeIsFollowed(t *testing.T) {
 	for _, delay := range []time.Duration{0, ms, time.Second, 5 * testParams.TTL} {
 		a, b := newSet(rec("a", 1)), newSet(rec("b", 1))

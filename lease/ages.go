@@ -159,11 +159,11 @@ func (a *ages) noteDifference(now time.Time, from Handle, id BucketID, e *Effect
 	a.differs[id] = d
 }
 
-// held returns the digest of this node's copy of a bucket, limited to 128 nodes. A bucket of this node's own
-// set is very unlikely to exceed the limit. But a much smaller set has fewer and larger buckets, so held
-// returns only a part of such a bucket. The two nodes still reach agreement, because messages of the node
-// with the larger set refer to smaller buckets. The other node compares these buckets completely, pulls what
-// it lacks, and is then asked for what the larger set lacks.
+// held returns the digest of this node's copy of a bucket, limited to 128 nodes. A bucket of this node's own set is
+// very unlikely to exceed the limit. But a much smaller set has fewer and larger buckets, so held returns only a part
+// of such a bucket. The two nodes still reach agreement, because messages of the node with the larger set refer to
+// smaller buckets. The other node compares these buckets completely, and pulls what it lacks. Then the node with the
+// larger set also pulls what it lacks.
 func (a *ages) held(id BucketID) BucketDigest {
 	from, to := a.bucket(id)
 	h := BucketDigest{BucketID: id, Hashes: make([]uint32, min(to-from, maxHashes))}
@@ -173,9 +173,9 @@ func (a *ages) held(id BucketID) BucketDigest {
 	return h
 }
 
-// pullBack handles a node that pulls a bucket from this node. It requests the nodes in this bucket that this
-// node lacks in turn. Otherwise a lease that a single node knows might never spread, because the other nodes
-// see the difference only in that node's messages.
+// pullBack handles a node that pulls a bucket from this node. In return, this node requests the nodes of the bucket
+// that it lacks itself. Otherwise a lease that a single node knows might never spread, because the other nodes see the
+// difference only in that node's messages.
 func (a *ages) pullBack(now time.Time, m *Message, e *Effect) {
 	for _, h := range m.PullBuckets[:min(len(m.PullBuckets), maxRepairs)] {
 		held := a.held(h.BucketID)

@@ -15,7 +15,7 @@ const (
 	unknownAge = 15                     // ticks
 )
 
-// renewed returns when the live nodes of a set, and the nodes that left, sent their latest heartbeats.
+// renewed returns the stamps of the latest heartbeats of all live nodes in a set, and of the nodes that left.
 func renewed(s *lease.Set, now time.Time) map[lease.Handle]lease.Stamp {
 	latest := make(map[lease.Handle]lease.Stamp)
 	for _, b := range s.Sync(now).Heartbeats {
@@ -30,13 +30,13 @@ func agesOnly(m *lease.Message) *lease.Message {
 	return m
 }
 
-// If there is no news, the messages of one Compose contain the ages of all leases, and each message is within
-// the budget. A node with the same live set applies all ages, rounded down to the grid.
+// If there is no news, the messages from a single call of Compose contain the ages of all leases, and each message is
+// within the budget. A node with the same live set applies all ages, rounded down to ticks.
 func TestAgesReachAllLeases(t *testing.T) {
 	for _, n := range []int{2, 10, 64, 65, 100, 1000, 4096, lease.MaxNodes} {
 		s := many(n - 1)
 		z := peerOf(s, epoch)
-		for s.Compose(epoch, 64<<10, 1000) != nil { // z's record, too: no record takes space from the ages
+		for s.Compose(epoch, 64<<10, 1000) != nil { // this includes z's record, so no record takes space from the ages
 		}
 		now, others := epoch.Add(time.Second), s.View().Members
 		flood(s, now, s.Self(), len(others), func(i int, m *lease.Message) {
@@ -72,8 +72,8 @@ func TestAgesReachAllLeases(t *testing.T) {
 	}
 }
 
-// However often an age is relayed, with any delays and estimates of cluster time,
-// it loses at most one tick, and never makes a lease younger.
+// Nodes relay an age several times, with any delays and with different estimates of cluster time. The age grows by at
+// most one tick because of rounding, and a lease never looks younger than it is.
 func TestRelayedAgesStayOnTheGrid(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		b, now := rec("b", 1), epoch
@@ -109,8 +109,8 @@ func TestRelayedAgesStayOnTheGrid(t *testing.T) {
 	})
 }
 
-// Node b, with table 7, sends the ages of its bucket to a. It knows a later heartbeat of c,
-// and a has 5 as the table of c.
+// Node b, whose table is 7, sends the ages of its bucket to a. Node b knows a later heartbeat of c than a does, and a
+// has stored 5 as the table of c.
 func TestApplyAges(t *testing.T) {
 	c, now := rec("c", 1), epoch.Add(testParams.TTL)
 	row := func(at lease.Stamp, table uint32) lease.Heartbeat {
@@ -124,13 +124,13 @@ func TestApplyAges(t *testing.T) {
 	latest, first := stampAt(now), stampAt(epoch)
 	for _, tc := range []struct {
 		name    string
-		sent    lease.Heartbeat    // of c, as b knows it
-		known   func(a *lease.Set) // brings a what it knows besides
+		sent    lease.Heartbeat    // the heartbeat of c that b knows
+		known   func(a *lease.Set) // what else a knows
 		change  func(m *lease.Bucket)
 		renewed bool        // c
 		age     lease.Stamp // then, in ticks
 		differs bool
-		table   uint32 // that a has of c
+		table   uint32 // the table of c that a knows afterwards
 	}{
 		{name: "the same bucket", sent: row(latest, 5), renewed: true, table: 5},
 		{name: "the sender's table", sent: row(latest, 7), renewed: true, table: 7},
@@ -191,8 +191,9 @@ func TestApplyAges(t *testing.T) {
 	}
 }
 
-// A node requests a bucket that has differed for TTL/30, once in TTL/60, and only from live senders. The
-// answer repairs the bucket. An equal digest, or a TTL of silence, ends a difference.
+// A node requests a bucket after the bucket has differed for TTL/30, at most once in TTL/60, and only from live
+// senders. The answer repairs the bucket. The node forgets the difference when it receives an equal digest, or no
+// different digest for a TTL.
 func TestRepair(t *testing.T) {
 	s, gone := many(100), rec("gone", 1)
 	z := peerOf(s, epoch)
@@ -246,8 +247,8 @@ func TestRepair(t *testing.T) {
 	}
 }
 
-// A message pulls at most MaxRepairs buckets and MaxPullLeases leases, and the answers are
-// bounded for any message.
+// A message pulls at most MaxRepairs buckets and MaxPullLeases leases. The answers are bounded for any message, even if
+// it pulls more.
 func TestAsksAreBounded(t *testing.T) {
 	s := many(lease.MaxNodes / 4)
 	now := epoch.Add(testParams.TTL * 3 / 4)
@@ -278,7 +279,7 @@ func TestAsksAreBounded(t *testing.T) {
 	if got := request(s, later, ask.From, s.Apply(later, ask)).PullBuckets; len(got) != lease.MaxRepairs {
 		t.Errorf("pulls %d buckets in one message", len(got))
 	}
-	asked := make(map[lease.Handle]bool) // in turns, because not all fit
+	asked := make(map[lease.Handle]bool) // several messages take turns, because not all leases fit into a message
 	for range 2 * s.Live() / lease.MaxPullLeases {
 		for _, m := range s.Compose(now.Add(ms), 1400, 1) {
 			if len(m.PullLeases) == 0 || len(m.PullLeases) > lease.MaxPullLeases || len(m.Ages) == 0 {
@@ -294,8 +295,8 @@ func TestAsksAreBounded(t *testing.T) {
 	}
 }
 
-// Nodes pull leases that are about to expire. Answers contain leases that are much younger, and leave
-// messages.
+// Nodes pull leases that are about to expire. An answer contains a lease only if it is much younger. It also contains
+// leave messages.
 func TestPulledLeases(t *testing.T) {
 	s, left := many(3), rec("left", 1)
 	s.Apply(epoch, hello(epoch.Add(-ms), left))
@@ -323,7 +324,7 @@ func TestPulledLeases(t *testing.T) {
 	}
 	for _, tc := range []struct {
 		late time.Duration
-		want int // the other two live ones
+		want int // the other two live nodes
 	}{{0, 0}, {ms, 2}} {
 		now := epoch.Add(testParams.TTL*3/4 + tc.late)
 		s.Heartbeat(now, 0, 0)

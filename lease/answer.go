@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// Reply is a message that answers another one.
+// Reply is a message that answers another message.
 type Reply struct {
 	To string // a gossip address
 	*Message
@@ -199,9 +199,9 @@ func (s *Set) cordonsFor(now time.Time, budget int, pull bool) (messages []*Mess
 	return append(messages, d.Message)
 }
 
-// maxDrawn is the maximum number of messages that a node can request at once, and the maximum per second
-// after that. A node needs fewer from another node even when all nodes start at once. The limit exists
-// because requests are small and an attacker can replay them.
+// maxDrawn is the maximum number of messages that a node can request in a burst, and the maximum per second after that.
+// A node needs fewer from another node even when all nodes start at the same time. The limit exists because requests
+// are small and an attacker can replay them.
 const maxDrawn = 32
 
 // draws reports whether e is within its limit of requested messages. If so, draws counts one more message.

@@ -101,7 +101,7 @@ func TestAnswerExpired(t *testing.T) {
 	}
 }
 
-// The answer makes a node recover.
+// A node that is no longer live recovers after it has received the answer.
 func TestAnsweredNodesRecover(t *testing.T) {
 	b, later := rec("b", 1), rec("b", 2)
 	t.Run("too far ahead", func(t *testing.T) {
@@ -165,7 +165,7 @@ func TestAnsweredNodesRecover(t *testing.T) {
 	})
 }
 
-// A set remembers why a lease ended for as long as the node sends messages.
+// A set remembers why a lease ended as long as the node sends messages.
 func TestAnswerExpiredRemembers(t *testing.T) {
 	s, b := newSet(rec("a", 1)), rec("b", 1)
 	s.Apply(epoch, messageFrom(epoch, b, nil, b))
@@ -185,8 +185,8 @@ func TestAnswerExpiredRemembers(t *testing.T) {
 	}
 }
 
-// A sender that repeats a request of any kind gets at most maxDrawn messages at once and in each second. The
-// repetitions do not reduce what other senders get.
+// A sender that repeats a request of any kind gets at most maxDrawn messages in a burst, and maxDrawn more in each
+// second. The repetitions do not reduce what other senders get.
 func TestAnswersAreLimited(t *testing.T) {
 	s := many(1000)
 	members := slices.DeleteFunc(s.View().Members, func(m lease.Member) bool { return m.ID == "a" })
@@ -203,7 +203,7 @@ func TestAnswersAreLimited(t *testing.T) {
 		victim, other := members[2*i].Record, members[2*i+1].Record
 		m := messageFrom(epoch, victim, nil)
 		m.PullRecords = handles[:1]
-		for answer(s, epoch.Add(time.Hour), m, 1400) != nil { // cluster time stepped back since
+		for answer(s, epoch.Add(time.Hour), m, 1400) != nil { // as if cluster time had stepped back since then
 		}
 		m = messageFrom(epoch, victim, nil)
 		ask(m)

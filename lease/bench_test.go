@@ -8,7 +8,7 @@ import (
 	"github.com/roost-cluster/roost/lease"
 )
 
-// bench measures op, which prepare returns for a set of 10, 100 and 1,000 nodes.
+// bench measures an operation for sets of 10, 100 and 1,000 nodes. It gets the operation from prepare.
 func bench(b *testing.B, prepare func(s *lease.Set) (op func())) {
 	b.Helper()
 	for _, nodes := range []int{10, 100, 1000} {
@@ -22,7 +22,8 @@ func bench(b *testing.B, prepare func(s *lease.Set) (op func())) {
 	}
 }
 
-// restMessage returns a message at rest: the own row, and the ages of all leases.
+// restMessage returns the message of an idle cluster, which contains only the node's own row and the ages of all
+// leases.
 func restMessage(s *lease.Set) *lease.Message {
 	for s.Compose(epoch, 1400, 100) != nil { // all news is sent
 	}
@@ -35,7 +36,7 @@ func restMessage(s *lease.Set) *lease.Message {
 	return m
 }
 
-// messages are a message at rest, the fullest packet, and a full sync.
+// messages are the message of an idle cluster, the fullest packet, and a full sync.
 var messages = map[string]func(s *lease.Set) *lease.Message{
 	"rest":   restMessage,
 	"gossip": fullMessage,
@@ -85,7 +86,7 @@ func BenchmarkApplyDigest(b *testing.B) {
 	})
 }
 
-// Every row and age of the message is known already, as most are in practice.
+// The set already knows every row and age of the message. In practice, a set knows most of them.
 func BenchmarkApplyKnownDigest(b *testing.B) {
 	bench(b, func(s *lease.Set) func() {
 		m := fullMessage(s)
@@ -93,7 +94,7 @@ func BenchmarkApplyKnownDigest(b *testing.B) {
 	})
 }
 
-// The first full sync of a node that joins.
+// The message is the first full sync of a node that joins.
 func BenchmarkApplySync(b *testing.B) {
 	bench(b, func(s *lease.Set) func() {
 		m := s.Sync(epoch)
@@ -123,12 +124,12 @@ func BenchmarkExpire(b *testing.B) {
 	bench(b, func(s *lease.Set) func() { return func() { s.Expire(epoch.Add(time.Second)) } })
 }
 
-// Includes the update of the cluster's clock.
+// The operation includes the update of the cluster's clock.
 func BenchmarkHeartbeat(b *testing.B) {
 	bench(b, func(s *lease.Set) func() { return func() { s.Heartbeat(epoch, 1, 1) } })
 }
 
-// The leases of all other nodes ended long ago, and the set forgets all these nodes at the same time.
+// The leases of all other nodes ended long ago, so the set forgets all these nodes at the same time.
 func BenchmarkForget(b *testing.B) {
 	for _, nodes := range []int{1000, 4000, 16000} {
 		b.Run(fmt.Sprintf("nodes=%d", nodes), func(b *testing.B) {
@@ -145,7 +146,7 @@ func BenchmarkForget(b *testing.B) {
 	}
 }
 
-// A node learns of all others from packets that contain a few nodes each, and relays what it learned.
+// A node learns of all other nodes from packets that contain a few nodes each, and relays what it has learned.
 func BenchmarkMassStart(b *testing.B) {
 	const inPacket = 12
 	for _, nodes := range []int{500, 1000, 2000, 4000} {

@@ -22,8 +22,7 @@ func flood(s *lease.Set, now time.Time, from *lease.Record, n int, row func(i in
 	}
 }
 
-// For any input from a member, memory stays within a small multiple of MaxNodes, and
-// known nodes stay live.
+// Whatever a member sends, the memory of a set stays within a small multiple of MaxNodes, and known nodes stay live.
 func TestFloodsAreBounded(t *testing.T) {
 	const n = 5 * lease.MaxNodes
 	outsider := func(i int) *lease.Record { return rec(lease.NodeID(fmt.Sprintf("x%d", i)), 1) }
@@ -107,7 +106,7 @@ func TestFloodsAreBounded(t *testing.T) {
 	}
 }
 
-// A set requests a record only from a live sender, and not twice at the same time.
+// A set requests a record only from a live sender, and does not repeat the request within RequestInterval.
 func TestWantsAreSpaced(t *testing.T) {
 	s, b, c := newSet(rec("a", 1)), rec("b", 1), rec("c", 1)
 	row := func(now time.Time, from *lease.Record) []lease.Handle {

@@ -56,8 +56,8 @@ func TestCensus(t *testing.T) {
 	})
 }
 
-// wantClusterClock compares the cluster's clock with the lower median of the clocks in the view, unless some heartbeats
-// were rejected for their clocks.
+// wantClusterClock compares the cluster's clock with the lower median of the clocks in the view, unless the set rejects
+// some heartbeats because of their clocks.
 func wantClusterClock(t *rapid.T, s *lease.Set) {
 	var clocks []time.Duration
 	for _, m := range s.View().Members {

@@ -13,7 +13,8 @@ import (
 	"github.com/roost-cluster/roost/lease"
 )
 
-// composeOne returns the next message of s, which the ages of all leases fit into.
+// composeOne returns the next message of s. Use it only for sets that are small enough for the ages of all leases to
+// fit into one message.
 func composeOne(s *lease.Set, now time.Time, recipients int) *lease.Message {
 	if messages := s.Compose(now, 1400, recipients); messages != nil {
 		return messages[0]
@@ -21,7 +22,8 @@ func composeOne(s *lease.Set, now time.Time, recipients int) *lease.Message {
 	return nil
 }
 
-// fullMessage returns the fullest message of one packet, without records: the load of every node has changed.
+// fullMessage returns the largest message that fits into a packet. It contains no records, but the load of every node
+// has changed.
 func fullMessage(s *lease.Set) *lease.Message {
 	for s.Compose(epoch, 1400, 100) != nil { // all news is sent
 	}
@@ -29,7 +31,7 @@ func fullMessage(s *lease.Set) *lease.Message {
 	return composeOne(s, epoch, 100)
 }
 
-// changeLoads tells s a new load of every node.
+// changeLoads makes s receive a new load of every node.
 func changeLoads(s *lease.Set, now time.Time) {
 	m := messageFrom(now, s.View().Members[1].Record, nil)
 	for _, other := range s.View().Members[1:] {
@@ -64,7 +66,7 @@ func TestComposeKeepsItsBudget(t *testing.T) {
 			if messages == nil {
 				return
 			}
-			if round%20 == 10 { // records that were measured before grow
+			if round%20 == 10 { // records grow after the set has measured them
 				s.Update(func(r *lease.Record) { r.Labels = grown })
 				for _, e := range s.View().Members {
 					s.Apply(epoch, messageFrom(epoch, e.Record, nil, with(e.Record, func(r *lease.Record) { r.Labels = grown })))
@@ -163,14 +165,14 @@ func TestComposeIsFair(t *testing.T) {
 		record    *lease.Record
 		copies    int // of the row
 	}{
-		{"the same again", func(*lease.Heartbeat) {}, nil, 0}, // the ages say it
+		{"the same again", func(*lease.Heartbeat) {}, nil, 0}, // the ages contain this news
 		{"another load", func(b *lease.Heartbeat) { b.Load++ }, nil, s.RowCopies()},
-		{"another table", func(b *lease.Heartbeat) { b.Table++ }, nil, 0}, // the ages say it, too: 200 nodes are many
+		{"another table", func(b *lease.Heartbeat) { b.Table++ }, nil, 0}, // with 200 nodes, the ages contain this news, too
 		{"a new record", func(*lease.Heartbeat) {}, heavier(other.Record), s.RowCopies()},
 		{"draining", func(b *lease.Heartbeat) { b.State = lease.Draining }, nil, s.RowCopies()},
 		{"left", func(b *lease.Heartbeat) { b.State = lease.Left }, nil, s.RowCopies()},
 	} {
-		now = now.Add(200 * ms) // no lease is old enough to be asked for
+		now = now.Add(200 * ms) // no lease is old enough to be pulled
 		heartbeat := sent(other.Record, now)
 		known := member(s, other.ID)
 		heartbeat.Load, heartbeat.Table, heartbeat.Version = known.Load, known.Table, known.Version
@@ -201,7 +203,7 @@ func TestComposeIsFair(t *testing.T) {
 	}
 }
 
-// Compose sends every heartbeat of this node to as many recipients as its age.
+// Compose sends each heartbeat of this node to as many recipients as the row of another node.
 func TestOwnHeartbeatIsSentOften(t *testing.T) {
 	for _, n := range []int{2, 3, 100} {
 		s := crowd(n)
@@ -218,7 +220,7 @@ func TestOwnHeartbeatIsSentOften(t *testing.T) {
 	}
 }
 
-// If heartbeats were relayed equally often, the newest are relayed first.
+// If Compose has sent several heartbeats equally often, it sends the newest first.
 func TestComposeSendsTheFreshestFirst(t *testing.T) {
 	s := newSet(rec("a", 1))
 	for i, age := range []time.Duration{3, 1, 2} {
@@ -233,8 +235,8 @@ func TestComposeSendsTheFreshestFirst(t *testing.T) {
 	}
 }
 
-// Messages contain live nodes and recent leave messages, including the leave message of a node of which this
-// set has no other heartbeat.
+// Messages contain only live nodes and recent leave messages, including a leave message that is the only heartbeat a
+// set received of a node.
 func TestComposeLeavesOutTheDead(t *testing.T) {
 	now := epoch.Add(testParams.TTL + ms)
 	s := newSet(rec("a", 1))
@@ -358,7 +360,7 @@ func TestRowsBecomeDueAgain(t *testing.T) {
 		r := rec(lease.NodeID(fmt.Sprintf("n%03d", i)), 1)
 		s.Apply(epoch, hello(epoch, r))
 	}
-	s.Compose(now, 64<<10, 1) // all are too old
+	s.Compose(now, 64<<10, 1) // all rows are too old
 	for i := range 100 {
 		r := rec(lease.NodeID(fmt.Sprintf("n%03d", i)), 1)
 		s.Apply(now, messageFrom(now, r, []lease.Heartbeat{sent(r, now)}))

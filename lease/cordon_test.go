@@ -64,7 +64,7 @@ func trio() (a, z *lease.Set) {
 
 const minute = time.Minute
 
-// In the view of every node, a cordoned node owns nothing until the same cluster time.
+// All views show a cordoned node as draining. The cordon ends at the same cluster time in all views.
 func TestCordonEndsForAllAtOnce(t *testing.T) {
 	a, z := trio()
 	a.Lost()
@@ -108,8 +108,8 @@ func TestCordonIsInTheDigestOfTheView(t *testing.T) {
 	}
 }
 
-// A cordon is for an id. It also applies to a later process with the id and to a node that has left, and a
-// newcomer learns of it.
+// A cordon applies to an id. It also applies to a later process with the id and to a node that has left, and a newcomer
+// learns of it.
 func TestCordonOutlivesARestart(t *testing.T) {
 	a, _ := trio()
 	cordon(t, a, epoch, "b", minute)
@@ -122,7 +122,7 @@ func TestCordonOutlivesARestart(t *testing.T) {
 	wantCordoned(t, a, "a active, z active, b until 1m0s, ")
 }
 
-// A cordon has no effect as long as it would leave no candidate.
+// Cordons have no effect while they would leave no candidate.
 func TestCordonSparesTheLastCandidates(t *testing.T) {
 	a, _ := trio()
 	for _, id := range []lease.NodeID{"a", "b"} {
@@ -169,7 +169,7 @@ func TestLaterCordonCounts(t *testing.T) {
 	}
 }
 
-// Two decisions within a millisecond have an order, and both are in the past.
+// Decisions within the same millisecond keep their order, and other nodes store the same cordons.
 func TestCordonsWithinAMillisecond(t *testing.T) {
 	a, z := trio()
 	for _, d := range []time.Duration{minute, 0, 2 * minute} {
@@ -220,7 +220,7 @@ func TestCordonsAreRepaired(t *testing.T) {
 			cordon(t, z, epoch, lease.NodeID(fmt.Sprintf("z%d", i)), minute)
 		}
 		for _, s := range []*lease.Set{a, z} {
-			for s.Compose(epoch, 1400, 1000) != nil { // until it is no longer news
+			for s.Compose(epoch, 1400, 1000) != nil { // until the cordons are no longer news
 			}
 		}
 		now, requests := epoch, 0
@@ -250,7 +250,7 @@ func TestCordonsAreRepaired(t *testing.T) {
 	}
 }
 
-// Cordons are sent as often as rows, and no more often.
+// A set sends a cordon to as many recipients as a row, and not to more.
 func TestCordonsAreSentForAWhile(t *testing.T) {
 	a, _ := trio()
 	cordon(t, a, epoch, "b", minute)
@@ -270,7 +270,7 @@ func TestCordonsAreSentForAWhile(t *testing.T) {
 	}
 }
 
-// A member that keeps sending cordons, for any nodes, costs only limited memory.
+// If a member keeps sending cordons for any nodes, the set's memory stays bounded.
 func TestFloodOfCordons(t *testing.T) {
 	a, z := trio()
 	for i := range 1000 {
@@ -293,8 +293,8 @@ func TestFloodOfCordons(t *testing.T) {
 	}
 }
 
-// A newcomer whose clock is ahead takes over the cluster's time, and with it the cordons. Cordons that it
-// heard before used a different time.
+// A newcomer whose clock is ahead adopts the cluster's time and the cluster's cordons. It drops the cordons that it
+// knew before, because their times came from its wrong clock.
 func TestCordonsOfAProvisionalTime(t *testing.T) {
 	a, _ := trio()
 	cordon(t, a, epoch, "b", minute)

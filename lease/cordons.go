@@ -47,7 +47,7 @@ func (c *Cordon) Validate() error {
 	return errors.Join(errs...)
 }
 
-// compare orders cordons by age, latest last. All nodes use the same total order.
+// compare orders cordons from oldest to latest. All nodes use the same total order.
 func (c Cordon) compare(o Cordon) int {
 	return cmp.Or(
 		cmp.Compare(c.At, o.At), cmp.Compare(c.Until, o.Until), cmp.Compare(c.Keep, o.Keep),
@@ -107,7 +107,7 @@ type cordons struct {
 // drop removes all cordons, because their times do not refer to this cluster's time.
 func (c *cordons) drop() { *c = cordons{core: c.core} }
 
-// decide creates a cordon for a node, from now on and for d. It returns the cordon, and whether the cordon
+// decide creates a cordon for a node that begins now and lasts for d. It returns the cordon, and whether the cordon
 // changes anything.
 func (c *cordons) decide(now time.Time, id NodeID, d time.Duration, reason string) (next Cordon, ok bool, err error) {
 	next = Cordon{ID: id, At: c.time.at(now), Reason: reason}

@@ -24,8 +24,8 @@ func drawCordon(stamp Stamp) func(t *rapid.T) Cordon {
 	}
 }
 
-// drawCordons draws cordons as a set stores them. They are for few nodes at few times, so that many are for
-// the same node at the same time.
+// drawCordons draws cordons as a set stores them. There are few nodes and few times, so many cordons are for the same
+// node at the same time.
 func drawCordons(t *rapid.T, ids int) []Cordon {
 	draw := rapid.Custom(func(t *rapid.T) Cordon {
 		at := Stamp(rapid.IntRange(1, 3).Draw(t, "at"))
@@ -38,8 +38,8 @@ func drawCordons(t *rapid.T, ids int) []Cordon {
 	return mergeCordons(nil, rapid.SliceOfN(draw, 0, 2*MaxCordons).Draw(t, "cordons"))
 }
 
-// All nodes agree on the same cordons, for any order and number of messages, even if there are too many
-// cordons.
+// All nodes agree on the same cordons, however often and in whatever order they receive them, even if there are more
+// cordons than a set can hold.
 func TestMergeOfCordonsIsAJoin(t *testing.T) {
 	for _, ids := range []int{3, 3 * MaxCordons} {
 		t.Run(fmt.Sprint(ids), func(t *testing.T) {
@@ -63,8 +63,7 @@ func TestMergeOfCordonsIsAJoin(t *testing.T) {
 	}
 }
 
-// The latest decision about a node counts. If two decisions have the same time, all nodes choose the same
-// one.
+// The latest decision about a node counts.
 func TestMergeOfCordonsByHand(t *testing.T) {
 	first := Cordon{ID: "n", At: 10, Until: 100, Keep: 100}
 	cancelled := Cordon{ID: "n", At: 20, Until: 20, Keep: 100}

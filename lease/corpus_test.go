@@ -18,9 +18,9 @@ import (
 
 var update = flag.Bool("update", false, "rewrite the messages of this program, testdata/wire/next")
 
-// next is the folder of the messages that this program writes. Each release keeps a copy of it, in a folder
-// with the name of the release: see CONTRIBUTING.md. Nobody rewrites these copies, because nodes of that
-// release send such messages.
+// next is the folder of the messages that this program writes. Each release keeps a copy of it, in a folder with the
+// name of the release: see CONTRIBUTING.md. The copies must never be rewritten, because nodes of that release send such
+// messages.
 const next = "next"
 
 const corpusStamp = 1_772_366_400_000
@@ -123,7 +123,7 @@ func corpusFile(folder, name string) string {
 	return filepath.Join("testdata", "wire", folder, name+".hex")
 }
 
-// This program writes its messages exactly as in testdata, byte for byte, and reads them back field by field.
+// This program writes its messages exactly as in testdata, byte for byte, and reads them back without a difference.
 func TestCorpus(t *testing.T) {
 	messages := corpus()
 	if *update {

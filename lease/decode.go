@@ -289,7 +289,7 @@ func (d *decoder) handles() []Handle {
 	return all
 }
 
-// packed reads values of size bytes each, up to the number most.
+// packed reads values of size bytes each. The argument most is the maximum number of values.
 func (d *decoder) packed(most, size int) []byte {
 	b := d.Bytes(most * size)
 	if len(b)%size != 0 {

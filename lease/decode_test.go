@@ -135,8 +135,7 @@ const (
 	messageFields
 )
 
-// hostile returns messages that no program writes, many of which claim more content than
-// they have.
+// hostile returns malformed messages that no release writes. Many of them claim more content than they have.
 func hostile() map[string][]byte {
 	type values = func(w *wire.Writer)
 	numbers := func(numbers ...uint64) values {
@@ -162,7 +161,7 @@ func hostile() map[string][]byte {
 	message := func(head []values, fields ...values) []byte {
 		return wire.Append(nil, array(append(head, fields...)...))
 	}
-	at := func(field int, content ...values) []byte { // a message with one field besides its head
+	at := func(field int, content ...values) []byte { // a message with a head and one more field
 		head := headAt(1 << 41)
 		for len(head) < field {
 			head = append(head, raw(0xc0))

@@ -7,9 +7,8 @@ import (
 	"github.com/roost-cluster/roost/lease"
 )
 
-// A planned drain starts at its time without another message, in the view, in the states and for the
-// candidates. A record that arrives late starts the drain at once, and a later record without a drain ends
-// it.
+// A planned drain starts at its time, even if no message arrives then. The view, the states and the candidates all show
+// it. If the record arrives late, the drain starts immediately. A later record without a drain ends it.
 func TestPlannedDrain(t *testing.T) {
 	plan := func(version uint32, drains time.Duration) *lease.Record {
 		b := rec("b", 1)

@@ -21,8 +21,8 @@ func node(now time.Time, id lease.NodeID) *lease.Set {
 	return s
 }
 
-// meet makes two nodes challenge each other. From then on their messages count. Before that, the messages
-// could be replayed recordings. The number must be random.
+// meet makes two nodes challenge each other. Before that, a node ignores the other node's messages, because they could
+// be replayed recordings. In a real program, the number must be random.
 func meet(now time.Time, a, b *lease.Set) {
 	for _, by := range []struct{ from, to *lease.Set }{{a, b}, {b, a}} {
 		challenge := by.from.Challenge(now, rand.Uint64()|1)
@@ -45,7 +45,7 @@ func ExampleSet_Apply() {
 	a, b := node(now, "a"), node(now, "b")
 	meet(now, a, b)
 
-	// Each node sends a gossip message; here without a network.
+	// Each node sends a gossip message. This example needs no network.
 	for _, hop := range []struct{ from, to *lease.Set }{{a, b}, {b, a}} {
 		wire := lease.Encode(hop.from.Compose(now, 1400, 1)[0])
 		m, err := lease.Decode(wire)
@@ -102,8 +102,8 @@ func ExampleSet_SetState() {
 	// a draining, b active
 }
 
-// A node that changes its weight changes its record and sends a heartbeat at once. A node
-// that missed the record sees the new version in the heartbeat, and requests the record.
+// A node that changes its weight changes its record and sends a heartbeat immediately. A node that missed the record
+// sees the new version in the heartbeat, and requests the record.
 func ExampleSet_Update() {
 	now := time.Date(2026, time.March, 1, 12, 0, 0, 0, time.UTC)
 	a, b := node(now, "a"), node(now, "b")
@@ -114,7 +114,7 @@ func ExampleSet_Update() {
 	a.Update(func(r *lease.Record) { r.Weight = 3 })
 	a.Heartbeat(now, 0, 0)
 	m := a.Compose(now, 1400, 1)[0]
-	m.Records = nil // pretend that it did not fit
+	m.Records = nil // pretend that the record did not fit
 	for _, request := range b.Replies(now, m, b.Apply(now, m), 1400) {
 		fmt.Println(len(request.PullRecords), "record to pull")
 		for _, answer := range a.Replies(now, request.Message, a.Apply(now, request.Message), 1400) {
@@ -127,7 +127,7 @@ func ExampleSet_Update() {
 	// weight 3
 }
 
-// An unknown version has an error of its own, unlike garbage.
+// Decode returns different errors for a message of an unknown version and for a malformed message.
 func ExampleDecode() {
 	_, err := lease.Decode([]byte{0x92, 9, 1}) // in MessagePack, an array of two integers
 	fmt.Println(err)

@@ -93,10 +93,10 @@ func (x *expiry) OldestAge(now time.Time) time.Duration {
 	return 0
 }
 
-// ExpireOthers ends every lease except this node's own lease. Call it after this process was paused for
-// longer than the TTL, because its knowledge is then out of date. After the call, the set accepts the latest
-// known heartbeat of a node again if another node relays it while the node is live there. Otherwise this
-// node's pause would keep running nodes expired. ExpireOthers costs O(nodes).
+// ExpireOthers ends every lease except this node's own lease. Call it after this process was paused for longer than the
+// TTL, because its knowledge is then out of date. After the call, the set accepts the latest known heartbeat of a node
+// again if another node relays it while the node is live there. Otherwise nodes that are still running would remain
+// expired in this set until their next heartbeats arrive. ExpireOthers costs O(nodes).
 func (x *expiry) ExpireOthers(now time.Time) {
 	forgotten := 2*x.params.tick() + 1 // see revives
 	for _, e := range x.nodes {

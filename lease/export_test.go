@@ -25,10 +25,10 @@ const (
 	RequestInterval   = requestInterval
 )
 
-// Believe makes the messages of nodes count as if each had answered a challenge at an instant.
+// Believe makes the messages of nodes count as if each node had answered a challenge at the given time.
 func (s *Set) Believe(answered map[Handle]time.Time) { s.runs = answered }
 
-// Sizes returns how much a set holds of what others make it hold.
+// Sizes returns the sizes of everything in a set that grows with the messages of other nodes.
 func (s *Set) Sizes() map[string]int {
 	return map[string]int{
 		"known": len(s.known), "nodes": len(s.nodes), "requested": len(s.requested),

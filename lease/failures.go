@@ -29,15 +29,15 @@ const (
 	// watchers is how many nodes watch each node.
 	watchers = 4
 
-	// enough is how many watchers confirm the failure of an incarnation.
+	// enough is how many watchers must report the failure of an incarnation to confirm it.
 	enough = 2
 
 	// maxReporters is how many failure reports a set keeps per incarnation.
 	maxReporters = 4
 
-	// silentFor is the minimum time for which a Silent node has not run. The stream of a stopped node ends
-	// after two unanswered probes, at least two seconds after the node stopped. Subtracting half a second
-	// allows for delays.
+	// silentFor is the minimum time that passes between the end of a Silent node and its failure report. The stream of
+	// a stopped node ends after two unanswered probes, at least two seconds after the node stopped. Subtracting half a
+	// second allows for delays.
 	silentFor = 1500 * time.Millisecond
 )
 
@@ -245,8 +245,8 @@ func (f *failures) allows(e *entry, at Stamp) bool {
 	}
 }
 
-// revives reports whether a heartbeat sent at the given time shows that an expired node still runs. Some
-// nodes receive the exact time of a dead node's latest heartbeat, and others only its rounded age. The
+// revives reports whether a heartbeat sent at the given time shows that an expired node is still running. Some nodes
+// receive the exact time of a dead node's latest heartbeat, and other nodes only receive its rounded age. The
 // difference must not revive the node.
 func (f *failures) revives(known *entry, at Stamp) bool { return at-known.at > 2*f.params.tick() }
 

@@ -13,12 +13,12 @@ import (
 	"github.com/roost-cluster/roost/lease"
 )
 
-// The model of confirmed failure: a subject and two watchers run real sets; a third watcher is
-// known to them by its failure reports alone. Every message that was ever sent may be received at any time,
-// in any order, any number of times, or never. A set receives a heartbeat whole, or only its rounded age.
+// The model of confirmed failure has one subject and two watchers, which run real sets. These sets know a third watcher
+// only from its messages. Any set may receive any message that was ever sent, at any time, in any order, any number of
+// times, or never. A set receives either the whole heartbeat or only its rounded age.
 
-// The invariants. "Once messages flow" means that each set receives all that was ever sent, and
-// a reported subject that runs sends the heartbeat that refutes it.
+// The invariants. "Once messages flow" means that each set receives all messages that were ever sent, and that a
+// running subject sends a heartbeat to refute the reports against it.
 const (
 	twoNeeded   = "one reporter ends no incarnation"
 	ownLife     = "a failure report ends no other incarnation"
@@ -28,10 +28,10 @@ const (
 	setsAgree   = "once messages flow, all sets agree"
 	modelTTL    = 160 * ms // so that ages are rounded to 10 ms
 	modelTick   = 6 * ms
-	modelRounds = 3 // of all messages, until the sets are at rest
+	modelRounds = 3 // how often settle delivers all messages
 )
 
-// modelFault makes the world break one part of the rule.
+// modelFault is a deliberate mistake in the protocol. The tests check that the model finds each mistake.
 type modelFault string
 
 const (
@@ -47,12 +47,12 @@ const (
 	tooEarly   modelFault = "dates a failure report before the end"
 )
 
-// modelLimits say how often something may happen.
+// modelLimits are the maximum numbers of events of each kind.
 type modelLimits struct{ ticks, heartbeats, deaths, starts, falsely, failureReports int }
 
-// modelFact is a message that was sent at some time, to any set.
+// modelFact is a message that was sent at some time. Any set can receive it.
 type modelFact struct {
-	heartbeat lease.Stamp // of the subject, as received; 0 = a failure report
+	heartbeat lease.Stamp // the subject's heartbeat, as received; 0 = a failure report
 	sent      lease.Stamp // when it was really sent
 	whole     bool
 	subject   lease.Handle
@@ -64,21 +64,21 @@ type modelFact struct {
 type modelWorld struct {
 	*modelSetup
 	now     time.Time
-	subject *modelSet // nil = it has ended
+	subject *modelSet // nil = its process has ended
 	life    uint64
-	last    map[uint64]lease.Stamp // the last heartbeat of each life
-	refute  time.Time              // when the subject sends a heartbeat that refutes; zero = it is not reported
-	sets    [2]*modelSet           // of the watchers a and b
+	last    map[uint64]lease.Stamp // latest heartbeat of each incarnation
+	refute  time.Time              // when the subject sends a heartbeat to refute reports; zero = nobody has reported it
+	sets    [2]*modelSet           // sets of the watchers a and b
 	facts   []modelFact
 	used    modelLimits
-	forgot  []lease.FailureReport // by the first set
-	broken  string                // invariant that a step broke
+	forgot  []lease.FailureReport // reports that the first set has forgotten
+	broken  string                // invariant that a step has broken
 }
 
 type modelSetup struct {
 	modelLimits
 	fault  modelFault
-	rested map[string]string // the result of settle
+	rested map[string]string // results of settle
 }
 
 var (
@@ -117,7 +117,7 @@ func (w *modelWorld) startSubject() {
 	w.emit()
 }
 
-// emit notes the present heartbeat of the subject.
+// emit adds the latest heartbeat of the subject to the messages that were sent.
 func (w *modelWorld) emit() {
 	at := w.subject.sent()
 	w.last = maps.Clone(w.last)
@@ -138,7 +138,7 @@ func (w *modelWorld) add(f modelFact) {
 	}
 }
 
-// heartbeat has the subject send a heartbeat. Its set is not part of another world.
+// heartbeat makes the subject send a heartbeat. No other world may share the subject's set.
 func (w *modelWorld) heartbeat() {
 	now := w.now
 	w.subject.do(func(s *lease.Set) { s.Heartbeat(now, 0, 0) })
@@ -146,7 +146,7 @@ func (w *modelWorld) heartbeat() {
 	w.refute = time.Time{}
 }
 
-// message returns a message that carries f to a set. The relay that sends it is a member.
+// message returns a message with f for a set. The sender is a member that relays f.
 func (w *modelWorld) message(f modelFact, set *modelSet) *lease.Message {
 	m := messageFrom(w.now, modelWatchers[2], nil)
 	if f.heartbeat == 0 {
@@ -184,7 +184,7 @@ func (w *modelWorld) message(f modelFact, set *modelSet) *lease.Message {
 	return m
 }
 
-// hear makes a set receive f, and records invariants that broke. The set must not be part of another world.
+// hear makes a set receive f, and records invariants that broke. No other world may share the set.
 func (w *modelWorld) hear(i int, f modelFact) {
 	next := w.sets[i]
 	life := w.lifeOf(f.subject)
@@ -194,11 +194,11 @@ func (w *modelWorld) hear(i int, f modelFact) {
 	}
 	now, m := w.now, w.message(f, next)
 	next.do(func(s *lease.Set) { s.Apply(now, m) })
-	if latest := next.heard[f.subject]; f.whole && f.heartbeat > latest.whole { // also if it is refused
+	if latest := next.heard[f.subject]; f.whole && f.heartbeat > latest.whole { // even if the set rejects it
 		next.heard[f.subject] = heard{f.heartbeat, latest.latest}
 	}
 	if len(confirmation) > 0 && f.heartbeat != 0 && next.AddrOf(f.subject) != "" {
-		later := 0 // failure reports that hold against the heartbeat
+		later := 0 // failure reports that are valid against the heartbeat
 		for _, a := range confirmation {
 			if counts(a.At, f.sent) {
 				later++
@@ -211,21 +211,20 @@ func (w *modelWorld) hear(i int, f modelFact) {
 	w.checkAllEnded(next)
 }
 
-// counts reports whether a failure report counts against a heartbeat. The times of both are rounded down to
-// ticks of ages.
+// counts reports whether a failure report is valid against a heartbeat. It rounds both times down to ticks of ages.
 func counts(at, heartbeat lease.Stamp) bool {
 	const tick = lease.Stamp(modelTTL/ms) / 16
 	return heartbeat/tick <= at/tick
 }
 
-// lifeOf returns the life of the subject that has this handle.
+// lifeOf returns the incarnation number of the subject with this handle.
 func (w *modelWorld) lifeOf(h lease.Handle) (life uint64) {
 	for life = 1; subjectRecord(life).Handle() != h; life++ {
 	}
 	return life
 }
 
-// checkAllEnded records which invariants are broken because incarnations ended.
+// checkAllEnded calls checkEnded for every incarnation whose failure a set has confirmed.
 func (w *modelWorld) checkAllEnded(set *modelSet) {
 	for life := uint64(1); life <= w.life; life++ {
 		if set.crashed(life) {
@@ -234,7 +233,7 @@ func (w *modelWorld) checkAllEnded(set *modelSet) {
 	}
 }
 
-// checkEnded records which invariants are broken because an incarnation ended.
+// checkEnded records a broken invariant if a failure was confirmed without the reports of two watchers.
 func (w *modelWorld) checkEnded(h lease.Handle) {
 	by := make(map[lease.NodeID]bool)
 	other := make(map[lease.NodeID]bool)
@@ -255,7 +254,7 @@ func (w *modelWorld) checkEnded(h lease.Handle) {
 	}
 }
 
-// reportFailure has watcher i report the present or former life of the subject.
+// reportFailure makes watcher i report that an incarnation of the subject has ended.
 func (w *modelWorld) reportFailure(i int, life uint64) {
 	h, at := subjectRecord(life).Handle(), stampAt(w.now)
 	if i < len(w.sets) {
@@ -265,7 +264,7 @@ func (w *modelWorld) reportFailure(i int, life uint64) {
 		now := w.now
 		set.do(func(s *lease.Set) { e = s.ReportFailure(now, h, now, lease.Refused) })
 		if !e.Urgent {
-			return // it knows a later heartbeat
+			return // the set knows a later heartbeat
 		}
 	}
 	w.used.failureReports++
@@ -277,7 +276,7 @@ func (w *modelWorld) reportFailure(i int, life uint64) {
 	}
 }
 
-// tell has the subject receive a failure report. Its set is not part of another world.
+// tell makes the subject receive a failure report. No other world may share the subject's set.
 func (w *modelWorld) tell(f modelFact) {
 	var e lease.Effect
 	now, m := w.now, w.message(f, w.subject)
@@ -292,7 +291,7 @@ func (w *modelWorld) tell(f modelFact) {
 	}
 }
 
-// pass lets time pass. The subject refutes when it is time.
+// pass advances the time. If the subject's heartbeat to refute reports is due, the subject sends it.
 func (w *modelWorld) pass(d time.Duration) {
 	w.now = w.now.Add(d)
 	if w.subject != nil && !w.refute.IsZero() && !w.now.Before(w.refute) {
@@ -365,7 +364,7 @@ func (w *modelWorld) nextFailureReports(try func(string, func(*modelWorld))) {
 	}
 }
 
-// lose drops a failure report after its first arrival, if it is sent once.
+// lose drops a failure report after its first arrival, if the fault is to send each report only once.
 func (w *modelWorld) lose(i int) {
 	if w.fault == sentOnce && w.facts[i].heartbeat == 0 {
 		w.facts = slices.Clone(w.facts)
@@ -373,7 +372,7 @@ func (w *modelWorld) lose(i int) {
 	}
 }
 
-// settle returns the invariant that does not hold once messages flow.
+// settle delivers all messages. It returns the invariant that is broken afterwards, or an empty string.
 func (w *modelWorld) settle() string {
 	key := w.knowledge()
 	if found, known := w.rested[key]; known {
@@ -385,7 +384,7 @@ func (w *modelWorld) settle() string {
 		rest.sets[i] = set.copy()
 	}
 	for range modelRounds {
-		for i, n := 0, len(rest.facts); i < n; i++ { // forwards to one set, backwards and without whole heartbeats to the other
+		for i, n := 0, len(rest.facts); i < n; i++ { // one set receives them in order, the other in reverse and without whole heartbeats
 			if there := rest.facts[n-1-i]; !there.lost && !there.whole {
 				rest.hear(1, there)
 			}
@@ -397,7 +396,7 @@ func (w *modelWorld) settle() string {
 				rest.tell(rest.facts[i])
 			}
 		}
-		rest.pass(modelTick) // less than a cell, and more than a half
+		rest.pass(modelTick) // shorter than a tick of ages, longer than half a tick
 		rest.pass(modelTick)
 	}
 	found := rest.wrongAtRest()
@@ -432,21 +431,21 @@ func (w *modelWorld) wrongAtRest() string {
 	return ""
 }
 
-// own gives this world a set of the subject that no other world shares.
+// own gives this world a copy of the subject's set that no other world shares.
 func (w *modelWorld) own() {
 	if w.subject != nil {
 		w.subject = w.subject.copy()
 	}
 }
 
-// key contains everything that the future of the world depends on.
+// key identifies this world. Two worlds with the same key behave the same from then on.
 func (w *modelWorld) key() string {
 	u := w.used
 	return w.knowledge() +
 		string([]byte{byte(u.ticks), byte(u.heartbeats), byte(u.deaths), byte(u.starts), byte(u.falsely), byte(u.failureReports)})
 }
 
-// knowledge has what the sets know, and what was sent.
+// knowledge encodes what the sets know and which messages were sent.
 func (w *modelWorld) knowledge() string {
 	b := make([]byte, 0, 256)
 	num := func(values ...int64) {
@@ -501,19 +500,20 @@ func (f modelFact) String() string {
 	return fmt.Sprintf("the age of a heartbeat, +%d", f.heartbeat-stampAt(epoch))
 }
 
-// modelSet is a set that can be copied. It records all calls, and a copy repeats them.
+// modelSet is a set that can be copied. It records all calls, and a copy repeats the calls on a new set.
 type modelSet struct {
 	*lease.Set
 	start func() *lease.Set
 	later time.Time // than all calls
 	calls []func(*lease.Set)
-	heard map[lease.Handle]heard // of each life of the subject, while it was live here
-	sync  *lease.Message         // what it says after these calls, at a later time
-	wire  []byte                 // the same, encoded; nil = not yet
+	heard map[lease.Handle]heard // for each incarnation of the subject that was live here
+	sync  *lease.Message         // what the set sends after these calls, at a later time
+	wire  []byte                 // sync, encoded; nil = not encoded yet
 	ended map[lease.Incarnation]lease.Reason
 }
 
-// heard is the latest heartbeat of an incarnation: that which came whole, and that of which only the age may be known.
+// heard contains two stamps of an incarnation: the latest heartbeat that arrived whole, and the latest heartbeat of
+// which at least the age arrived.
 type heard struct{ whole, latest lease.Stamp }
 
 func newModelSet(now time.Time, start func() *lease.Set) *modelSet {
@@ -537,7 +537,7 @@ func (m *modelSet) do(call func(*lease.Set)) {
 	m.note()
 }
 
-// note notes what the set says.
+// note records what the set sends, and which leases have ended in it.
 func (m *modelSet) note() {
 	m.sync, m.wire, m.ended = m.Sync(m.later), nil, m.Ended()
 	for _, b := range m.sync.Heartbeats {
@@ -545,7 +545,7 @@ func (m *modelSet) note() {
 	}
 }
 
-// said returns what the set says, encoded.
+// said returns the encoded form of what the set sends.
 func (m *modelSet) said() []byte {
 	if m.wire == nil {
 		m.wire = lease.Encode(m.sync)
@@ -556,7 +556,7 @@ func (m *modelSet) said() []byte {
 // sent returns when the node of the set sent its latest heartbeat.
 func (m *modelSet) sent() lease.Stamp { return m.Stamp(m.Renewed()) }
 
-// crashed reports whether a confirmed failure ended a life of the subject.
+// crashed reports whether a confirmed failure ended an incarnation of the subject.
 func (m *modelSet) crashed(life uint64) bool {
 	return m.ended[lease.Incarnation{Node: "s", Number: life}] == lease.Crashed
 }

@@ -11,8 +11,8 @@ import (
 	"github.com/roost-cluster/roost/lease"
 )
 
-// reported returns the set of a, with the members b to e and the subject s, which all heartbeat at
-// the epoch.
+// reported returns the set of a, which knows the given members and the subject s. All of them sent a heartbeat at the
+// epoch.
 func reported(t interface{ Helper() }, members ...lease.NodeID) (s *lease.Set, subject *lease.Record) {
 	t.Helper()
 	s, subject = newSet(rec("a", 1)), rec("s", 1)
@@ -93,7 +93,7 @@ func TestFailureReports(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			set, _ := reported(t, tc.members...)
-			if len(tc.members) > 0 { // a later run of b is live
+			if len(tc.members) > 0 { // a later process of b is live
 				set.Apply(epoch, hello(epoch, rec("b", 2)))
 			}
 			m := messageFrom(later.Add(ms), rec("b", 2), nil)
@@ -112,9 +112,9 @@ func TestFailureReports(t *testing.T) {
 	}
 }
 
-// The reference model of confirmed failure is a sentence: the subject is live unless two watchers report it
-// of having ended in the cell of its latest heartbeat or later. Order and doubles of what a
-// set receives do not matter, nor whether it receives a heartbeat whole.
+// This test compares a set with a simple rule: the subject is live unless two watchers report that it ended in the tick
+// of its latest heartbeat or later. The set receives heartbeats and failure reports in any order, some of them twice,
+// and some heartbeats only as rounded ages.
 func TestFailureReportsInAnyOrder(t *testing.T) {
 	tick := stamps(testParams.TTL) / 16
 	rapid.Check(t, func(t *rapid.T) {
@@ -203,7 +203,7 @@ func TestFailureReportsArrive(t *testing.T) {
 	}
 }
 
-// A set forgets failure reports when every lease that they could end has expired. A lease that they have
+// A set forgets failure reports as soon as every lease that they could end has expired. A lease that the reports have
 // ended stays ended.
 func TestFailureReportsAreForgotten(t *testing.T) {
 	set, s := reported(t, "b", "c")
@@ -224,8 +224,8 @@ func TestFailureReportsAreForgotten(t *testing.T) {
 	}
 }
 
-// The report of a single watcher confirms a failure only if there is no other watcher. Watchers whose leases
-// begin with the same message also count.
+// The report of a single watcher confirms a failure only if there is no other watcher. Nodes whose leases begin with
+// the same message also count as watchers.
 func TestOthersOfTheSameMessage(t *testing.T) {
 	for name, tt := range map[string]struct {
 		others []lease.NodeID
@@ -263,7 +263,8 @@ func TestOthersOfTheSameMessage(t *testing.T) {
 	}
 }
 
-// A heartbeat may arrive with the leave message of the watcher that kept its node from being confirmed as failed.
+// The report of watcher c does not confirm the failure of b while c is live, because a cluster of three needs two
+// reports. When c leaves, its report is enough, even if an earlier heartbeat of b arrives in the same message.
 func TestHeartbeatOfConfirmedFailure(t *testing.T) {
 	s, b, c := newSet(rec("a", 1)), rec("b", 1), rec("c", 1)
 	s.Apply(epoch, hello(epoch, b))
@@ -282,7 +283,7 @@ func TestHeartbeatOfConfirmedFailure(t *testing.T) {
 	wantLiveInOrder(t, s)
 }
 
-// Only a watcher whose connection was refused shows that a process has ended, and only for a TTL.
+// A set lists a process as crashed only if two watchers report that a connection was refused, and only for about a TTL.
 func TestCrashed(t *testing.T) {
 	subject := lease.Incarnation{"d", 1}
 	for _, c := range []struct {
@@ -320,12 +321,12 @@ func TestCrashed(t *testing.T) {
 	}
 }
 
-// If the second watcher has certainly ended, the report of the remaining watcher is enough, as in a cluster
-// of two. A watcher that is only silent may be on the other side of a cut.
+// If the second watcher has certainly ended, the report of the remaining watcher is enough, as in a cluster of two. A
+// watcher that is only silent may be on the other side of a split.
 func TestCrashedOneAfterAnother(t *testing.T) {
 	b, c := lease.Incarnation{"b", 1}, lease.Incarnation{"c", 1}
 	for _, tt := range []struct {
-		first lease.Evidence // by which b has ended
+		first lease.Evidence // evidence that b has ended
 		want  []lease.Incarnation
 	}{
 		{lease.Refused, []lease.Incarnation{b, c}},

@@ -7,7 +7,7 @@ import (
 	"github.com/roost-cluster/roost/lease"
 )
 
-// A process finds the record of the process before it, and whether that process sent a leave message. Later
+// A process finds the record of the process before it, and learns whether that process sent a leave message. Other
 // incarnations of the same process do not count as an earlier process.
 func TestFormer(t *testing.T) {
 	b, past := rec("b", 1), rec("a", 7)
@@ -35,12 +35,12 @@ func TestFormer(t *testing.T) {
 	}
 	s := newSet(rec("a", 9))
 	s.Apply(epoch, hello(epoch, b))
-	s.Apply(epoch, messageFrom(epoch, b, []lease.Heartbeat{as(sent(s.Self(), epoch), lease.Left)})) // a copy of this process took its leave
+	s.Apply(epoch, messageFrom(epoch, b, []lease.Heartbeat{as(sent(s.Self(), epoch), lease.Left)})) // of a copy of this process
 	if s.Stats().Reincarnations != 1 {
 		t.Fatal("no new incarnation")
 	}
 	own, later := s.Self().Incarnation, epoch.Add(forgetAfter(testParams)+time.Second)
-	for _, now := range []time.Time{epoch, later} { // this process has forgotten it by then
+	for _, now := range []time.Time{epoch, later} { // by then, this process has forgotten its first incarnation
 		s.Expire(now)
 		s.Apply(now, hello(now, b))
 		s.Apply(now, messageFrom(now, b, nil, rec("a", 9)))
@@ -121,7 +121,7 @@ func TestOutnumbered(t *testing.T) {
 			t.Errorf("%+v: outnumbered: %v", tt, !tt.want)
 		}
 		for i, id := range tt.lost {
-			r, state := rec(lease.NodeID(id), 1), lease.Settling // the first one gave up its own lease
+			r, state := rec(lease.NodeID(id), 1), lease.Settling // the first node gave up its own lease
 			if i > 0 {
 				state = lease.Active
 			}

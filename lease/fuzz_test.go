@@ -8,7 +8,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// seeds returns the messages of this program and of all releases, those of a later one, and hostile ones.
+// seeds returns messages of this program, of all releases and of a later release, and hostile messages.
 func seeds(f *testing.F) (all [][]byte) {
 	f.Helper()
 	for _, file := range corpusFiles(f) {
@@ -23,8 +23,8 @@ func seeds(f *testing.F) (all [][]byte) {
 	return append(all, Encode(&Message{Stamp: maxStamp, SentAt: time.UnixMilli(-1), Ages: make([]Bucket, 1)}))
 }
 
-// FuzzDecode: no input makes the decoder panic. A decoded message is valid, and
-// encodes again to an equal message.
+// FuzzDecode checks that no input makes the decoder panic, and that a decoded message is valid and encodes to an equal
+// message.
 func FuzzDecode(f *testing.F) {
 	for _, wire := range seeds(f) {
 		f.Add(wire)

@@ -11,8 +11,8 @@ import (
 	"github.com/roost-cluster/roost/internal/wire"
 )
 
-// later returns how a later release of the same version might write m: with unknown fields at its end, and at the
-// ends of each row and each record.
+// later encodes m as a later release of the same version might write it, with unknown fields at the end of the message,
+// of each row and of each record.
 func later(m *Message, field []byte) []byte {
 	grown := *m
 	grown.Heartbeats, grown.Records = slices.Clone(m.Heartbeats), nil
@@ -28,10 +28,10 @@ func later(m *Message, field []byte) []byte {
 		[]byte{0x93, 0xc0, 0x81, 0xa1, 'k', 0xcb, 1, 2, 3, 4, 5, 6, 7, 8, 0xc3}, []byte{0xc0})
 }
 
-// text returns a text as a field.
+// text encodes a text as a field.
 func text(s string) []byte { return wire.Append(nil, func(w *wire.Writer) { w.Text(s) }) }
 
-// grow returns an encoded array with further elements, which begin at a place.
+// grow adds elements to an encoded array. The first of them gets the index at.
 func grow(array []byte, at int, elements ...[]byte) []byte {
 	n, body := 0, []byte(nil)
 	err := wire.Read(array, func(r *wire.Reader) {

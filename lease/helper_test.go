@@ -20,20 +20,20 @@ const ms = time.Millisecond
 
 var testParams = lease.Params{TTL: 6 * time.Second, MaxSkew: 5 * time.Second, Settings: 77}
 
-// failer is a test, or a draw of one.
+// failer is a *testing.T, *testing.B or *rapid.T.
 type failer interface {
 	Helper()
 	Fatalf(format string, args ...any)
 }
 
-// rec returns a plausible record.
+// rec returns a valid record.
 func rec(id lease.NodeID, incarnation uint64) *lease.Record {
 	return &lease.Record{
 		Profile: lease.Profile{ID: id, Incarnation: incarnation, Addr: string(id) + ":7946", Weight: 1}, Version: 1,
 	}
 }
 
-// with returns a changed copy of r, one version later.
+// with returns a changed copy of r with the next version.
 func with(r *lease.Record, change func(*lease.Record)) *lease.Record {
 	c := *r
 	c.Labels = maps.Clone(r.Labels)
@@ -42,12 +42,12 @@ func with(r *lease.Record, change func(*lease.Record)) *lease.Record {
 	return &c
 }
 
-// heavier returns the next version of r.
+// heavier returns the next version of r, with a higher weight.
 func heavier(r *lease.Record) *lease.Record {
 	return with(r, func(r *lease.Record) { r.Weight++ })
 }
 
-// stampAt returns the cluster time at an instant by the clock of the tests.
+// stampAt returns the cluster time at a time of the tests' clock.
 func stampAt(at time.Time) lease.Stamp { return lease.Stamp(at.UnixMilli()) }
 
 func millis(s lease.Stamp) time.Duration { return time.Duration(s) * ms }
@@ -57,7 +57,7 @@ func stamps(d time.Duration) lease.Stamp { return lease.Stamp(d / ms) }
 // forgetAfter is how long a set remembers an ended lease.
 func forgetAfter(p lease.Params) time.Duration { return max(time.Minute, 10*p.TTL) }
 
-// sent returns a heartbeat of r, in state Active, sent at an instant.
+// sent returns a heartbeat of r that was sent at the given time, in state Active.
 func sent(r *lease.Record, at time.Time) lease.Heartbeat {
 	return lease.Heartbeat{Handle: r.Handle(), At: stampAt(at), State: lease.Active, Version: r.Version, Load: 7}
 }
@@ -68,8 +68,8 @@ func as(b lease.Heartbeat, s lease.State) lease.Heartbeat {
 	return b
 }
 
-// messageFrom returns a message that from, which is trusted, sends at the instant at: its
-// records, then its heartbeats.
+// messageFrom returns a message with records and heartbeats that from sends at the given time. It also makes from
+// trusted.
 func messageFrom(at time.Time, from *lease.Record, heartbeats []lease.Heartbeat, records ...*lease.Record) *lease.Message {
 	trust(from.Handle())
 	return &lease.Message{
@@ -78,7 +78,7 @@ func messageFrom(at time.Time, from *lease.Record, heartbeats []lease.Heartbeat,
 	}
 }
 
-// by returns m as a node sends it whose wall clock is ahead by d.
+// by changes m as if the sender's wall clock were ahead by d, and returns it.
 func by(m *lease.Message, d time.Duration) *lease.Message {
 	m.SentAt = m.SentAt.Add(d)
 	return m
@@ -89,14 +89,14 @@ func hello(at time.Time, r *lease.Record) *lease.Message {
 	return messageFrom(at, r, []lease.Heartbeat{sent(r, at)}, r)
 }
 
-// leave returns a message with the last heartbeat of a node.
+// leave returns the leave message of a node.
 func leave(at time.Time, r *lease.Record) *lease.Message {
 	return messageFrom(at, r, []lease.Heartbeat{as(sent(r, at), lease.Left)})
 }
 
 func newSet(r *lease.Record) *lease.Set { return startSet(epoch, r, testParams) }
 
-// startSet returns the set of a member that is Active from its first heartbeat.
+// startSet returns the set of a member that is Active since its first heartbeat.
 func startSet(now time.Time, r *lease.Record, p lease.Params) *lease.Set {
 	s := lease.NewSet(now.Add(-ms), *r, p)
 	s.Believe(trusted)
@@ -112,14 +112,14 @@ func activate(now time.Time, s *lease.Set) *lease.Set {
 	return s
 }
 
-// trusted are the senders of messageFrom and the nodes of startSet: they count as if they had just answered a
+// trusted are the senders of messageFrom and the nodes of startSet. They count as if they had just answered a
 // challenge.
 var trusted = make(map[lease.Handle]time.Time)
 
-// trust makes the messages of a node count in the sets of startSet, also later in the test.
+// trust makes the messages of a node count in the sets of startSet for the rest of the test.
 func trust(h lease.Handle) { trusted[h] = epoch.AddDate(1000, 0, 0) }
 
-// offSet returns the set of a member with a wall clock that is ahead by d.
+// offSet returns the set of a member whose wall clock is ahead by d.
 func offSet(now time.Time, d time.Duration, r *lease.Record) *lease.Set {
 	began := now.Add(d - ms)
 	s := lease.NewSet(began, *r, testParams)
@@ -130,7 +130,7 @@ func offSet(now time.Time, d time.Duration, r *lease.Record) *lease.Set {
 	return activate(now.Add(d), s)
 }
 
-// request returns what s requests after a message that had the effect e, or nil.
+// request returns the request that s sends because of a message with effect e, or nil.
 func request(s *lease.Set, now time.Time, from lease.Handle, e lease.Effect) *lease.Message {
 	for _, r := range s.Replies(now, &lease.Message{From: from}, e, 1400) {
 		if len(r.PullRecords)+len(r.PullBuckets) > 0 {
@@ -140,7 +140,7 @@ func request(s *lease.Set, now time.Time, from lease.Handle, e lease.Effect) *le
 	return nil
 }
 
-// answer returns the messages with what m pulls.
+// answer returns the messages that answer the pulls of m.
 func answer(s *lease.Set, now time.Time, m *lease.Message, budget int) (messages []*lease.Message) {
 	for _, r := range s.Replies(now, m, lease.Effect{Counts: true}, budget) {
 		messages = append(messages, r.Message)
@@ -148,7 +148,8 @@ func answer(s *lease.Set, now time.Time, m *lease.Message, budget int) (messages
 	return messages
 }
 
-// answerExpired returns the answer to a sender that is not live, or behind in cluster time, and its address.
+// answerExpired returns the answer to a sender that is not live, or that is behind in cluster time, and the sender's
+// address.
 func answerExpired(s *lease.Set, now time.Time, sender lease.Handle, behind bool) (string, *lease.Message) {
 	m, e := &lease.Message{From: sender, Settings: testParams.Settings}, lease.Effect{}
 	if behind {
@@ -161,7 +162,7 @@ func answerExpired(s *lease.Set, now time.Time, sender lease.Handle, behind bool
 	return "", nil
 }
 
-// carry encodes and decodes m.
+// carry encodes and decodes m, as if it travelled over the wire.
 func carry(tb failer, m *lease.Message) *lease.Message {
 	tb.Helper()
 	got, err := lease.Decode(lease.Encode(m))
@@ -171,7 +172,7 @@ func carry(tb failer, m *lease.Message) *lease.Message {
 	return got
 }
 
-// ids returns the live nodes in the view of s, as id/incarnation.
+// ids returns the live nodes in the view of s, in the form id/incarnation.
 func ids(s *lease.Set) []string {
 	var out []string
 	for _, m := range s.View().Members {
@@ -187,7 +188,7 @@ func wantIDs(tb testing.TB, s *lease.Set, want ...string) {
 	}
 }
 
-// member returns id as the view of s has it, or nil.
+// member returns the member with this id in the view of s, or nil.
 func member(s *lease.Set, id lease.NodeID) *lease.Member {
 	v := s.View()
 	for i := range v.Members {
@@ -198,7 +199,7 @@ func member(s *lease.Set, id lease.NodeID) *lease.Member {
 	return nil
 }
 
-// crowd returns a set of n nodes, its own node included.
+// crowd returns a set of n nodes, including its own node.
 func crowd(n int) *lease.Set {
 	s := newSet(rec("node-0000", 1))
 	for i := range n - 1 {
@@ -210,7 +211,7 @@ func crowd(n int) *lease.Set {
 	return s
 }
 
-// many returns a set of n nodes, whose records and rows are no longer news.
+// many returns a set of n nodes that has sent all its news.
 func many(n int) *lease.Set {
 	s := newSet(rec("a", 1))
 	flood(s, epoch, s.Self(), n-1, func(i int, m *lease.Message) {
@@ -222,15 +223,15 @@ func many(n int) *lease.Set {
 	return s
 }
 
-// asksBack returns the request in which s says what it knows about all nodes. It sends this request if a
-// member pulled and knows a node that s lacks.
+// asksBack returns the request in which s describes all nodes that it knows. It sends this request if a member has
+// pulled a bucket and knows a node that s lacks.
 func asksBack(s *lease.Set, now time.Time, member *lease.Record) *lease.Message {
 	m := messageFrom(now, member, nil)
 	m.PullBuckets = []lease.BucketDigest{{Hashes: []uint32{1}}}
 	return request(s, now, m.From, s.Apply(now, m))
 }
 
-// wantLiveInOrder compares the results of several methods of s about its live nodes.
+// wantLiveInOrder checks that several methods of s agree about its live nodes.
 func wantLiveInOrder(tb failer, s *lease.Set) {
 	tb.Helper()
 	var handles []lease.Handle
@@ -257,7 +258,7 @@ func wantLiveInOrder(tb failer, s *lease.Set) {
 	}
 }
 
-// peerOf returns the set of node z, which knows all that s knows, and is known to it.
+// peerOf returns the set of node z. It knows everything that s knows, and s knows z.
 func peerOf(s *lease.Set, now time.Time) *lease.Set {
 	z := startSet(now, rec("z", 1), testParams)
 	s.Apply(now, z.Sync(now))
@@ -265,7 +266,7 @@ func peerOf(s *lease.Set, now time.Time) *lease.Set {
 	return z
 }
 
-// inBucket returns the live nodes in a part of all handles.
+// inBucket returns the live nodes in a bucket.
 func inBucket(s *lease.Set, id lease.BucketID) (handles []lease.Handle) {
 	for _, h := range s.Handles() {
 		if uint32(h>>(48-id.Bits)) == id.Index {

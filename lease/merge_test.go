@@ -23,8 +23,8 @@ type fleet struct {
 
 type life struct {
 	versions []*lease.Record // by version, from 1
-	states   [][]lease.State // of its heartbeats, one a second
-	ended    time.Duration   // age of the last one
+	states   [][]lease.State // of its heartbeats, one per second
+	ended    time.Duration   // age of the last heartbeat
 }
 
 func drawFleet(t *rapid.T) *fleet {
@@ -55,8 +55,8 @@ func drawFleet(t *rapid.T) *fleet {
 
 func (f *fleet) drawLife(t *rapid.T) life { return rapid.SampledFrom(f.lives).Draw(t, "life") }
 
-// drawMessage draws a message that some node could send at f.now. Every heartbeat comes
-// with its record: a Set drops a heartbeat without a record, so the order would matter.
+// drawMessage draws a message that some node could send at f.now. Every heartbeat comes with its record, because a Set
+// drops a heartbeat without a record, and the order would matter then.
 func (f *fleet) drawMessage(t *rapid.T) *lease.Message {
 	var m *lease.Message
 	for range rapid.IntRange(1, 3).Draw(t, "rows") {
@@ -81,7 +81,7 @@ func (f *fleet) drawMessage(t *rapid.T) *lease.Message {
 	return m
 }
 
-// fingerprint is everything that a set says about other nodes.
+// fingerprint returns everything that a set shows about other nodes.
 func fingerprint(s *lease.Set, now time.Time) string {
 	var lines []string
 	for _, m := range s.View().Members {
@@ -98,8 +98,8 @@ func fingerprint(s *lease.Set, now time.Time) string {
 	return strings.Join(append(lines, fmt.Sprintf("expired %x, digest %x", expired, s.View().Digest())), "\n")
 }
 
-// probe shows what a set remembers of records and ended leases: it returns the fingerprint after a new heartbeat of
-// every node, without a record.
+// probe shows what a set remembers of records and ended leases. It applies a new heartbeat of every node, without a
+// record, and returns the fingerprint.
 func (f *fleet) probe(s *lease.Set) string {
 	now := f.now.Add(ms)
 	for _, l := range f.lives {
@@ -145,7 +145,7 @@ func TestApplyOrderAndRepetitionDecideNothing(t *testing.T) {
 	})
 }
 
-// Two sets agree after a full exchange, for any messages received before.
+// After two full exchanges, two sets agree, whatever messages they received before.
 func TestSyncBothWaysAgrees(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		f := drawFleet(t)
@@ -164,8 +164,8 @@ func TestSyncBothWaysAgrees(t *testing.T) {
 	})
 }
 
-// An ended lease stays ended: no order of old heartbeats, recorded or relayed, revives a node
-// before the lease is forgotten.
+// An ended lease stays ended. Old heartbeats do not revive the node before the set has forgotten the lease, no matter
+// in which order they arrive, and whether they are recorded or relayed.
 func TestOldHeartbeatsReviveNoNode(t *testing.T) {
 	b, last := rec("b", 5), epoch.Add(-time.Second)
 	slack := int(2 * stamps(testParams.TTL) / 16)
@@ -203,7 +203,7 @@ func TestOldHeartbeatsReviveNoNode(t *testing.T) {
 	for name, tc := range map[string]struct {
 		end   func(s *lease.Set) (now time.Time)
 		live  []string
-		slack int // ms by which old news may seem later than the latest heartbeat
+		slack int // number of ms by which old news may seem later than the latest heartbeat
 	}{
 		"expired": {expire, alone, slack},
 		"left": {func(s *lease.Set) time.Time {
@@ -239,14 +239,14 @@ func TestOldHeartbeatsReviveNoNode(t *testing.T) {
 			now := tc.end(s)
 			for range rapid.IntRange(1, 12).Draw(t, "messages") {
 				m := old(tc.slack).Draw(t, "old news")
-				if rapid.Bool().Draw(t, "relayed now") { // otherwise a recorded one
+				if rapid.Bool().Draw(t, "relayed now") { // otherwise the message is a recording
 					m.Stamp, m.SentAt = stampAt(now), now
 				}
 				s.Apply(now, m)
 				if got := ids(s); !slices.Equal(got, tc.live) {
 					t.Fatalf("live: %v, want %v", got, tc.live)
 				}
-				// Remembered at least until forgetAfter has passed since the last heartbeat.
+				// Wait, but only for as long as the set must remember the lease.
 				step := time.Duration(rapid.IntRange(0, 4000).Draw(t, "wait ms")) * ms
 				if now.Add(step).Before(last.Add(forgetAfter(testParams))) && len(tc.live) == 1 {
 					now = now.Add(step)
@@ -262,8 +262,8 @@ func TestOldHeartbeatsReviveNoNode(t *testing.T) {
 	}
 }
 
-// A forgotten node becomes live again through its last known heartbeat, for as long as that heartbeat would
-// have been valid, and through its next heartbeat.
+// ExpireOthers ends the lease of a node. The node becomes live again when its last known heartbeat arrives again before
+// its lease would have ended, or when its next heartbeat arrives.
 func TestForgottenNodesReturn(t *testing.T) {
 	b := rec("b", 1)
 	known := sent(b, epoch)
@@ -297,9 +297,8 @@ func TestForgottenNodesReturn(t *testing.T) {
 	}
 }
 
-// After a chain of relays, a heartbeat or leave message has the same content and stamp. Its age is
-// at least the true age minus the transit time, although the relays had estimated
-// cluster time as earlier than it was.
+// A heartbeat or leave message passes through several relays whose cluster time may be too early. Its content and stamp
+// do not change, and its age is at least the true age minus the time that the message was under way.
 func TestRelayingNeverProlongsALease(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		source := rec("src", 1)
@@ -312,7 +311,7 @@ func TestRelayingNeverProlongsALease(t *testing.T) {
 		carrier.SetState(state)
 		carrier.Heartbeat(epoch, 1, 2)
 		sent, now, transit := carrier.Sync(epoch).Heartbeats[0].At, epoch, time.Duration(0)
-		var behind time.Duration // the clock of the carrier
+		var behind time.Duration // how far the carrier's clock is behind
 		span := rapid.Map(rapid.IntRange(0, 800), func(n int) time.Duration { return time.Duration(n) * ms })
 		for hop := range rapid.IntRange(1, 6).Draw(t, "hops") {
 			now = now.Add(span.Draw(t, "held for"))
@@ -328,7 +327,7 @@ func TestRelayingNeverProlongsALease(t *testing.T) {
 			carrier.Apply(at, m)
 			truth := now.Sub(epoch)
 			if truth > limit {
-				return // about to be rejected
+				return // a set would reject it
 			}
 			rows := carrier.Sync(at).Heartbeats
 			i := slices.IndexFunc(rows, func(b lease.Heartbeat) bool { return b.Handle == source.Handle() })

@@ -11,7 +11,7 @@ type own struct {
 	state      State     // from the next heartbeat on
 	renewed    time.Time // when this node sent its latest heartbeat
 	shown      Stamp     // stamp of the latest own heartbeat that another node is known to have
-	claimed    Stamp     // latest stamp of own heartbeats before a step back of cluster time; 0 = there was none
+	claimed    Stamp     // latest stamp of this node's heartbeats before a step back of cluster time; 0 = there was no step back
 	born       uint64    // the incarnation with which this process began
 	former     *entry    // entry of the previous process under the same id; nil = none is known
 	formerLeft bool      // the former process sent a leave message
@@ -166,12 +166,12 @@ func (o *own) meetFormer(e *entry) {
 	}
 }
 
-// applyHeartbeat handles a heartbeat with this node's own handle. A heartbeat that this node did not send
-// comes from a copy of this process, for example on a cloned machine. Such a heartbeat is later than this
-// node's latest heartbeat, is an unexpected leave message, or has a record version that this node never used.
-// A new incarnation distinguishes the two processes, and then applyDuplicate decides. The margin allows for a
-// step of cluster time that other nodes took first. After a step back, other nodes still relay this node's
-// heartbeats from before the step. These heartbeats are not later than claimed.
+// applyHeartbeat handles a heartbeat with this node's own handle. A heartbeat that this node did not send comes from a
+// copy of this process, for example on a cloned machine. Such a heartbeat is later than this node's latest heartbeat,
+// is an unexpected leave message, or has a record version that this node never used. A new incarnation distinguishes
+// the two processes, and then applyDuplicate decides. The margin allows for a step of cluster time that other nodes
+// took first. After a step back of cluster time, other nodes still relay heartbeats that this node sent before the
+// step, whose stamps are not later than o.claimed.
 func (o *own) applyHeartbeat(now time.Time, b *Heartbeat, e *Effect) {
 	o.shown = max(o.shown, min(b.renewed(), o.self.at))
 	later := millis(b.At-max(o.self.at, o.claimed)) > o.params.TTL/8 || b.Version > o.self.rec.Version
@@ -230,7 +230,7 @@ func (o *own) reincarnate(now time.Time, past uint64, e *Effect) {
 	o.end(now, o.self, retired)
 	rec := o.self.rec.clone()
 	rec.Incarnation = uint64(max(0, now.UnixNano()))
-	if past < maxIncarnation { // otherwise no later incarnation exists: wait until the other incarnation is forgotten
+	if past < maxIncarnation { // otherwise no later incarnation exists, so wait until other nodes forget the other incarnation
 		rec.Incarnation = max(past+1, min(rec.Incarnation, maxIncarnation))
 	}
 	rec.Version++

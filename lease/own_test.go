@@ -30,7 +30,7 @@ func TestEarlierIncarnationIsIgnored(t *testing.T) {
 	wantIDs(t, s, "a/9", "b/1")
 }
 
-// The older of two processes with one id receives heartbeats of the newer one, and stops.
+// Two processes have the same id. The older process receives heartbeats of the newer process, and stops.
 func TestDuplicateID(t *testing.T) {
 	const margin = 6 * time.Second / 8
 	later := rec("a", 2)
@@ -83,14 +83,14 @@ func TestDuplicateID(t *testing.T) {
 	})
 }
 
-// A process that restarts after its clock was set back has an incarnation below its
-// last one, and other nodes ignore it. It learns of the later incarnation, waits for as long as a live
-// process would need to send a message, and takes a higher incarnation.
+// A process that restarts after its clock was set back has an incarnation below its previous incarnation, and other
+// nodes ignore it. It learns of the later incarnation, waits for as long as a live process would need to send a
+// message, and takes a higher incarnation.
 func TestSetBackClockIsOutbid(t *testing.T) {
 	past := rec("a", lease.MaxIncarnation-1) // far beyond the clock of this test
 	endings := map[string]struct {
-		end func(other *lease.Set) time.Time // how the last incarnation ended, in the other's view
-		at  time.Duration                    // from joining to outbidding
+		end func(other *lease.Set) time.Time // how the last incarnation ended, in the view of the other node
+		at  time.Duration                    // from joining to the higher incarnation
 	}{
 		"still live at the other": {func(*lease.Set) time.Time { return epoch }, testParams.TTL + ms},
 		"expired": {func(o *lease.Set) time.Time {
@@ -152,8 +152,8 @@ func TestSetBackClockIsOutbid(t *testing.T) {
 	}
 }
 
-// Heartbeats that an earlier process sent shortly before its end may be in transit when the
-// new one starts. They do not prove that the earlier process runs.
+// Heartbeats that an earlier process sent shortly before its end may arrive after the new process has started. They do
+// not prove that the earlier process is still running.
 func TestDelayedHeartbeatsAreNoDuplicate(t *testing.T) {
 	s, past := newSet(rec("a", 1)), rec("a", 2)
 	s.Apply(epoch, messageFrom(epoch, past, []lease.Heartbeat{sent(past, epoch.Add(-time.Second))}, past))
@@ -170,8 +170,8 @@ func TestDelayedHeartbeatsAreNoDuplicate(t *testing.T) {
 	}
 }
 
-// Two copies of one machine heartbeat under one handle. A copy that receives a heartbeat it has
-// not sent yet takes a new incarnation; then the older copy stops.
+// Two copies of one virtual machine send heartbeats with the same handle. A copy that receives a heartbeat it has not
+// sent yet takes a new incarnation. Then the older copy stops.
 func TestClonedProcess(t *testing.T) {
 	one, two, other := newSet(rec("a", 1)), newSet(rec("a", 1)), newSet(rec("b", 1))
 	one.Heartbeat(epoch, 10, 3)
@@ -202,8 +202,8 @@ func TestClonedProcess(t *testing.T) {
 	}
 }
 
-// A heartbeat of this process may come back with a later stamp because other nodes stepped cluster time
-// first. Only a heartbeat with a much later stamp comes from a clone.
+// A heartbeat of this process may come back with a later stamp if other nodes adopted a later cluster time first. A
+// heartbeat with a much later stamp must come from a clone.
 func TestOwnHeartbeatComesBack(t *testing.T) {
 	for later, want := range map[time.Duration]uint64{testParams.TTL / 8: 0, testParams.TTL/8 + ms: 1} {
 		s, now := newSet(rec("a", 1)), epoch.Add(later)
@@ -214,8 +214,8 @@ func TestOwnHeartbeatComesBack(t *testing.T) {
 	}
 }
 
-// A newcomer that learns the time from a late message steps back too far. Others may know its heartbeats from
-// before the step. They do not indicate a clone, but a later heartbeat does.
+// A newcomer that learns the time from a late message steps back too far. Other nodes may know heartbeats that it sent
+// before the step. These heartbeats do not indicate a clone, but a later heartbeat does.
 func TestOwnHeartbeatFromBeforeAStepBack(t *testing.T) {
 	for after, want := range map[time.Duration]uint64{0: 0, testParams.TTL / 8: 0, testParams.TTL/8 + ms: 1} {
 		s, b := lease.NewSet(epoch, *rec("a", 1), testParams), rec("b", 1)
@@ -232,8 +232,8 @@ func TestOwnHeartbeatFromBeforeAStepBack(t *testing.T) {
 	}
 }
 
-// The leave message of a cloned process ends the lease of the other copy, too. The other
-// copy takes a new incarnation, once.
+// The leave message of a cloned process also ends the lease of the other copy. The other copy takes exactly one new
+// incarnation.
 func TestCloneLeaves(t *testing.T) {
 	one, two, other := newSet(rec("a", 1)), newSet(rec("a", 1)), newSet(rec("b", 1))
 	one.SetState(lease.Left)
@@ -259,8 +259,8 @@ func TestCloneLeaves(t *testing.T) {
 	}
 }
 
-// A later process with this id that joined and left ended this node's lease in all views. This node takes a
-// higher incarnation, once.
+// A later process with this node's id joined and left, which ended this node's lease in all views. This node takes a
+// higher incarnation, but only once.
 func TestLeaveOfALaterProcess(t *testing.T) {
 	for name, inc := range map[string]uint64{
 		"ordinary": 2, "the last to be outbid": lease.MaxIncarnation - 1, "not to be outbid": lease.MaxIncarnation, "unreadable": math.MaxUint64,
@@ -282,8 +282,8 @@ func TestLeaveOfALaterProcess(t *testing.T) {
 	}
 }
 
-// A new incarnation that was taken because of a clone must drop a lower duplicate,
-// or the duplicate would later set the node back to a lower incarnation.
+// A node that takes a new incarnation because of a clone forgets any duplicate with a lower incarnation. Otherwise the
+// duplicate would later set the node back to a lower incarnation.
 func TestReincarnationDropsALowerDuplicate(t *testing.T) {
 	s := newSet(rec("a", 1))
 	s.Apply(epoch, hello(epoch, rec("a", 2)))

@@ -9,9 +9,9 @@ import (
 // An attacker can record a message and replay it later. So a node accepts a message only if the sender is
 // known to run. The sender must be live in the set, or must have recently answered a challenge of this node,
 // perhaps with this message. Cluster time never goes back, so earlier messages of a running sender are at
-// least as old as their stamps say. The node challenges any other sender, or sends it the current cluster
-// time if the sender is behind. A challenge contains a random number that the answer must repeat, so a
-// recorded message cannot answer it.
+// least as old as their stamps say. The node challenges any other sender. If the sender is behind, the node
+// tells it the current cluster time instead. A challenge contains a random number that the answer must repeat,
+// so a recorded message cannot answer it.
 //
 // A process cannot notice that it was suspended if its monotonic clock was suspended, too, as in a virtual
 // machine. Other nodes expire the process's lease, take over its partitions, and forget it. When the process
@@ -161,10 +161,9 @@ func (p *present) readable(m *Message) bool {
 	return m.Stamp <= maxStart || (p.time.provisional && m.Stamp <= maxLearned)
 }
 
-// follow adopts a cluster time step by step if it is too late to adopt at once. A step goes up to maxStart,
-// or is a TTL long. Otherwise a single absurd message would permanently separate its receiver from all other
-// nodes, because the receiver's cluster time would already be beyond maxStart when the other nodes receive
-// it.
+// follow adopts a cluster time step by step if it is too late to adopt in a single step. A step goes up to maxStart, or
+// is a TTL long. Otherwise a single absurd message would permanently separate its receiver from all other nodes,
+// because the receiver's cluster time would already be beyond maxStart when the other nodes receive it.
 func (p *present) follow(now time.Time, m *Message, e *Effect) {
 	p.stats.FromFuture++
 	switch {

@@ -24,8 +24,8 @@ func TestWhichTimeCounts(t *testing.T) {
 		counts    bool
 		moved     time.Duration // of cluster time
 		challenge string
-		told      bool // the sender learns the time, or what is live
-		counted   bool // as a message of another time
+		told      bool // the sender gets an answer with the time or the live nodes
+		counted   bool // the set counts it as a message with a different time
 	}
 	for _, tc := range []struct {
 		name   string
@@ -113,8 +113,8 @@ func TestEcho(t *testing.T) {
 	}
 }
 
-// The answer to a stream shows that its sender runs. Only the answer to a packet shows that
-// packets arrive both ways, which a full state waits for.
+// The answer to a nonce of a stream shows that the sender is running. Only the answer to a packet shows that packets
+// arrive in both directions, which is required before a full state is applied.
 func TestNonceOfStreams(t *testing.T) {
 	s, b := startSet(epoch, rec("a", 1), testParams), rec("b", 1)
 	s.Believe(make(map[lease.Handle]time.Time))
@@ -140,7 +140,7 @@ func TestNonceOfStreams(t *testing.T) {
 	}
 }
 
-// A set sends a nonce for two seconds, and accepts answers to it for four. A sender that answered counts for
+// A set uses a nonce for ChallengeLife, and accepts answers to it for twice as long. A sender that answered counts for
 // a TTL.
 func TestNonces(t *testing.T) {
 	s, b := startSet(epoch, rec("a", 1), testParams), rec("b", 1)
@@ -197,8 +197,8 @@ func TestNonces(t *testing.T) {
 	clear(trusted)
 }
 
-// A newcomer takes exactly the time of the first established sender that it hears. Two newcomers take the
-// later of their times. A newcomer's messages count once it is established.
+// A newcomer adopts exactly the time of the first established sender that it hears. Two newcomers adopt the later of
+// their times. A newcomer's messages count once it is established.
 func TestNewcomerTakesClusterTime(t *testing.T) {
 	years := func(n int) time.Duration { return time.Duration(n) * 365 * 24 * time.Hour }
 	for name, off := range map[string]time.Duration{
@@ -214,7 +214,7 @@ func TestNewcomerTakesClusterTime(t *testing.T) {
 			s := lease.NewSet(wall, *rec("n", 1), p)
 			early := lease.NewSet(wall, *rec("e", 1), p)
 			s.Believe(map[lease.Handle]time.Time{early.Handle(): wall})
-			s.Apply(wall, carry(t, early.Sync(wall))) // known before the step
+			s.Apply(wall, carry(t, early.Sync(wall))) // the newcomer knows this node before the step
 			if got := member.Apply(epoch, carry(t, s.Sync(wall))); got.Counts || s.Established() {
 				t.Errorf("%s: a member hears a newcomer: %+v", name, got)
 			}
@@ -284,12 +284,12 @@ func TestFarBehindIsToldTheTime(t *testing.T) {
 	}
 }
 
-// A large step keeps all ages, a small one makes leases older, and a record without a
-// heartbeat stays without one.
+// A large step of cluster time keeps all ages, and a small step makes leases older. A record without a heartbeat never
+// had a lease.
 func TestStep(t *testing.T) {
 	for step, want := range map[time.Duration]time.Duration{
 		0: time.Second, 187 * ms: 1187 * ms, 188 * ms: time.Second, time.Hour: time.Second,
-		-time.Hour: time.Second, // of a newcomer alone
+		-time.Hour: time.Second, // only a newcomer steps back
 	} {
 		s, b, c := newSet(rec("a", 1)), rec("b", 1), rec("c", 1)
 		known := messageFrom(epoch, b, []lease.Heartbeat{sent(b, epoch)}, b, c)
@@ -320,8 +320,8 @@ func TestStep(t *testing.T) {
 	}
 }
 
-// For any stamps, from any sender, the messages of a node stay readable, also after years;
-// and no lease lasts longer than the TTL.
+// Whatever stamps a node receives, and from whatever sender, other nodes can still read its messages, even after years.
+// No lease lasts longer than the TTL.
 func TestAnyStampLeavesANodeReadable(t *testing.T) {
 	walls := []time.Time{
 		{},
@@ -381,7 +381,7 @@ func TestAnyStampLeavesANodeReadable(t *testing.T) {
 	})
 }
 
-// In any TTL, many small steps of cluster time together make leases older by no more than one step may.
+// Within a TTL, many small steps of cluster time together make leases older by at most a sixteenth of the TTL.
 // Otherwise other nodes could end the lease of a paused node before the node gives it up itself.
 func TestManySmallSteps(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {

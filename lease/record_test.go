@@ -7,7 +7,7 @@ import (
 	"github.com/roost-cluster/roost/lease"
 )
 
-// Records with real values: domain names, addresses as ids, and metadata. Either all of it fits into one
+// Records contain real values such as domain names, addresses as ids, and metadata. Either the whole record fits into a
 // packet, or Validate returns an error.
 func TestRecordBounds(t *testing.T) {
 	name := func(n int) string { return strings.Repeat("a", n) }

@@ -13,24 +13,24 @@ import (
 	"github.com/roost-cluster/roost/lease"
 )
 
-// reference is a simple model of a Set. It stores everything that it hears, and computes the live nodes from
-// that in every call. It uses the cluster time of its set, and the world compares that time with the truth.
+// reference is a simple model of a Set. It stores everything that it receives, and computes the live nodes from that in
+// every call. It uses the cluster time of the set that it models, and the world compares that time with the truth.
 type reference struct {
 	set     *lease.Set
 	records map[lease.Handle][]*lease.Record
 	facts   map[lease.Handle][]fact
-	ended   map[lease.Handle]lease.Stamp // the latest heartbeat of a lease when it expired
+	ended   map[lease.Handle]lease.Stamp // stamp of the latest heartbeat when the lease expired
 
 	window time.Time   // when the current window of small steps of cluster time began
 	small  lease.Stamp // these steps, together
 }
 
-// fact is a heartbeat, or only the age of one.
+// fact is a heartbeat, or only the age of a heartbeat.
 type fact struct {
 	at      lease.Stamp // of the whole heartbeat; not positive if only its age was received
 	renewed lease.Stamp
 	state   lease.State
-	grace   lease.Stamp // how far cluster time has stepped ahead since
+	grace   lease.Stamp // how far cluster time has stepped ahead since the heartbeat
 }
 
 func newReference(s *lease.Set) *reference {
@@ -39,8 +39,8 @@ func newReference(s *lease.Set) *reference {
 	}
 }
 
-// isLarge reports whether leases follow a step of cluster time: small steps come to a thirty-second of the TTL in a
-// window of a TTL.
+// isLarge reports whether a step of cluster time is large, so that it does not change the age of leases. In a window of
+// a TTL, small steps add up to at most a thirty-second of the TTL.
 func (w *reference) isLarge(now time.Time, by lease.Stamp) bool {
 	if now.Sub(w.window) >= simParams.TTL {
 		w.window, w.small = now, 0
@@ -53,7 +53,8 @@ func (w *reference) isLarge(now time.Time, by lease.Stamp) bool {
 	return false
 }
 
-// hear stores what m says, which is encoded in wire; with the records and heartbeats stored, it compares the ages.
+// hear stores the content of m, whose encoded form is wire. It stores records and heartbeats first, because the meaning
+// of the ages depends on them.
 func (w *reference) hear(now time.Time, m *lease.Message, wire []byte) {
 	for _, r := range m.Records {
 		if r.ID != w.set.Self().ID {
@@ -87,7 +88,7 @@ func (w *reference) hear(now time.Time, m *lease.Message, wire []byte) {
 	}
 }
 
-// bucket returns the live nodes in a part of all handles, and their digest, by docs/dev/design/wire.md.
+// bucket returns the live nodes in a bucket and their digest, computed as in docs/dev/design/wire.md.
 func (w *reference) bucket(id lease.BucketID) (nodes []lease.Handle, digest uint64) {
 	for _, r := range append(w.live(), w.set.Self()) {
 		h, state := r.Handle(), w.state(r.Handle())
@@ -154,7 +155,7 @@ func (w *reference) end(h lease.Handle) {
 	}
 }
 
-// forget ends all leases. The latest heartbeat of each counts again if another node relays it.
+// forget ends all leases. The latest heartbeat of each node counts again if another node relays it.
 func (w *reference) forget() {
 	by := 2*stamps(simParams.TTL)/16 + 1
 	for _, r := range w.live() {
@@ -166,8 +167,8 @@ func (w *reference) forget() {
 	}
 }
 
-// step follows a large step of cluster time: leases end when they would have ended
-// without it. Stamps from before a step back are unknown.
+// step follows a large step of cluster time. Leases end when they would have ended without the step. After a step back,
+// the stamps of earlier heartbeats are no longer known.
 func (w *reference) step(by lease.Stamp) {
 	lives := make(map[lease.Handle]bool)
 	for _, r := range w.live() {
@@ -175,7 +176,7 @@ func (w *reference) step(by lease.Stamp) {
 	}
 	tooOld := w.ownHeartbeat() - stamps(simParams.TTL) - 1
 	for h, facts := range w.facts {
-		if by < 0 { // all become equally old: the latest state is to stay
+		if by < 0 { // all facts become equally old, so keep only the latest state
 			facts = []fact{{at: w.rowAt(h), renewed: w.latest(h), state: w.state(h), grace: w.held(h).renewed + w.held(h).grace - w.latest(h)}}
 			w.facts[h] = facts
 		}
@@ -190,7 +191,7 @@ func (w *reference) step(by lease.Stamp) {
 			}
 		}
 		switch ended, ok := w.ended[h]; {
-		case lives[h]: // revived since: all its heartbeats become as old as that end
+		case lives[h]: // revived since then: all its heartbeats become as old as that end
 			delete(w.ended, h)
 		case ok && by < 0:
 			w.ended[h] = min(ended+by, tooOld)
@@ -198,17 +199,17 @@ func (w *reference) step(by lease.Stamp) {
 	}
 }
 
-// ownHeartbeat returns when the node of the set sent its latest heartbeat.
+// ownHeartbeat returns when the set's node sent its latest heartbeat.
 func (w *reference) ownHeartbeat() lease.Stamp {
 	return w.set.Stamp(member(w.set, w.set.Self().ID).Renewed)
 }
 
-// rowAt returns when h sent the latest heartbeat that arrived whole.
+// rowAt returns the stamp of the latest heartbeat of h that arrived whole.
 func (w *reference) rowAt(h lease.Handle) lease.Stamp {
 	return slices.MaxFunc(w.facts[h], func(a, b fact) int { return cmp.Compare(a.at, b.at) }).at
 }
 
-// held returns the fact that gives the lease of h its latest end.
+// held returns the fact with which the lease of h ends latest.
 func (w *reference) held(h lease.Handle) fact {
 	return slices.MaxFunc(w.facts[h], func(a, b fact) int { return cmp.Compare(a.renewed+a.grace, b.renewed+b.grace) })
 }
@@ -228,9 +229,9 @@ func (w *reference) state(h lease.Handle) lease.State {
 	}).state
 }
 
-// live returns the records of the live nodes. For each id, it returns the last incarnation that sent a
-// heartbeat, unless that heartbeat is a leave message or the lease has ended. A heartbeat that is later than
-// the last one by more than the rounding of two ages revives a lease.
+// live returns the records of the live nodes. For each id, it returns the last incarnation that sent a heartbeat,
+// unless that heartbeat is a leave message or the lease has ended. A heartbeat revives an ended lease if it is later
+// than the previous heartbeat by more than the rounding of two ages.
 func (w *reference) live() (live []*lease.Record) {
 	last := make(map[lease.NodeID]*lease.Record)
 	for h, records := range w.records {
@@ -261,10 +262,9 @@ func line(r *lease.Record, state lease.State, at, held lease.Stamp) string {
 	return fmt.Sprintf("%s/%d v%d %v at %d, held %d", r.ID, r.Incarnation, r.Version, state, at, held)
 }
 
-// Real Sets on a faulty network: at every tick each view equals that of its reference model, and no
-// lease is younger than its node's latest heartbeat. The network loses, doubles, delays,
-// reorders and replays messages. Once the network is healthy, all views are
-// equal and correct.
+// Real Sets run on a faulty network, which loses, duplicates, delays, reorders and replays messages. At every tick,
+// each view equals the view of its reference model, and no lease is younger than the latest heartbeat of its node. When
+// the network is healthy again, all views become equal and correct.
 func TestSetsAgreeWithTheirModelsAndTheTruth(t *testing.T) {
 	trouble, quiet := 300, 260 // ticks; together less than forgetAfter
 	if testing.Short() {
@@ -287,8 +287,8 @@ func TestSetsAgreeWithTheirModelsAndTheTruth(t *testing.T) {
 	})
 }
 
-// All traffic of a cluster, sent again minutes after half of its nodes left and the others
-// forgot them, changes nothing, and a newcomer joins while it arrives.
+// Half of a cluster's nodes leave, and the remaining nodes forget them. Minutes later, all traffic is sent again while
+// a newcomer joins. The old traffic changes nothing.
 func TestReplayMinutesLater(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		w := drawWorld(t)

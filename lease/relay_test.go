@@ -15,8 +15,8 @@ import (
 	"github.com/roost-cluster/roost/lease"
 )
 
-// later returns how a later release of the same version might write m: with an unknown field at the end of each row
-// and each record. The places are those of docs/dev/design/wire.md.
+// later returns m as a later release of the same version might write it, with an unknown field at the end of each row
+// and each record. The positions of the fields are those in docs/dev/design/wire.md.
 func later(tb testing.TB, m *lease.Message, field []byte) *lease.Message {
 	tb.Helper()
 	fields := elements(tb, lease.Encode(m))
@@ -41,7 +41,7 @@ func later(tb testing.TB, m *lease.Message, field []byte) *lease.Message {
 	return grown
 }
 
-// The places of rows and records in a message.
+// These are the positions of the rows and records in a message.
 const (
 	rowsAt    = 8
 	recordsAt = 13
@@ -73,10 +73,10 @@ func array(elements [][]byte) []byte {
 	})
 }
 
-// aField returns a text as a field.
+// aField encodes a text as a field.
 func aField(s string) []byte { return wire.Append(nil, func(w *wire.Writer) { w.Text(s) }) }
 
-// partsWith counts the elements of a field of m that have an additional field at the end.
+// partsWith counts the elements of a field of m that end with an additional field.
 func partsWith(tb testing.TB, m *lease.Message, at int, field []byte) (count int) {
 	tb.Helper()
 	fields := elements(tb, lease.Encode(m))
@@ -91,7 +91,7 @@ func partsWith(tb testing.TB, m *lease.Message, at int, field []byte) (count int
 	return count
 }
 
-// This program relays fields that it does not know, in every way of relaying.
+// This program relays fields that it does not know in every kind of message.
 func TestUnknownFieldsAreRelayed(t *testing.T) {
 	b, c := rec("b", 1), rec("c", 1)
 	field := aField("a later field")
@@ -128,7 +128,8 @@ func TestUnknownFieldsAreRelayed(t *testing.T) {
 	}
 }
 
-// relapsed returns the answer of s to r after r's lease expired; that of c, which says a field more, holds.
+// relapsed returns the answer of s to r after r's lease has expired. The lease of c is still valid, and the heartbeat
+// of c has an unknown field.
 func relapsed(t *testing.T, s *lease.Set, r *lease.Record, field []byte) *lease.Message {
 	t.Helper()
 	at, c := epoch.Add(testParams.TTL), rec("c", 1)
@@ -153,7 +154,7 @@ func TestUnknownFieldsAreReplaced(t *testing.T) {
 	}
 }
 
-// The first messages of a node are readable at every time of its clock.
+// The first messages of a node are readable, whatever its clock shows.
 func TestEveryClockStarts(t *testing.T) {
 	for _, clock := range []time.Time{
 		{}, time.UnixMilli(-1), time.UnixMilli(0), time.UnixMilli(1), epoch, time.UnixMilli(lease.MaxStart), time.UnixMilli(math.MaxInt64),
@@ -167,7 +168,7 @@ func TestEveryClockStarts(t *testing.T) {
 	}
 }
 
-// A decoded message does no harm to a set, whatever the set's cluster time is.
+// No decoded message harms a set, whatever the set's cluster time is.
 func FuzzApply(f *testing.F) {
 	s := crowd(20)
 	for _, m := range append(s.Compose(epoch, 1400, 1), s.Sync(epoch), s.Challenge(epoch, 1), later(f, s.Sync(epoch), aField("later"))) {
@@ -198,14 +199,14 @@ func FuzzApply(f *testing.F) {
 		if err != nil {
 			return
 		}
-		m.Settings, m.From = testParams.Settings, rec("b", 1).Handle() // a live member: its time counts
+		m.Settings, m.From = testParams.Settings, rec("b", 1).Handle() // from a live member, so its time counts
 		harmless(t, epoch, m, epoch.Add(testParams.TTL/2))
 		near := time.UnixMilli(int64(m.Stamp))
 		harmless(t, near, m, near)
 	})
 }
 
-// harmless applies m to a set: the set stays in its own view, and sends readable messages later.
+// harmless applies m to a set. Afterwards, the set must stay in its own view, and must send readable messages.
 func harmless(t *testing.T, now time.Time, m *lease.Message, later time.Time) {
 	t.Helper()
 	s := startSet(now, rec("a", 1), testParams)

@@ -8,7 +8,8 @@ import (
 	"github.com/roost-cluster/roost/lease"
 )
 
-// A small request of buckets gets a small answer.
+// A request gets no answer for a bucket that is much larger than the set's own buckets. Requesting a bucket several
+// times does not enlarge the answer.
 func TestRepairsAreBounded(t *testing.T) {
 	s := many(1000)
 	from := s.View().Members[1].Record
@@ -39,8 +40,7 @@ func TestRepairsAreBounded(t *testing.T) {
 	}
 }
 
-// If other nodes pull the part of a bucket that they lack from a node, the node also pulls the part that it
-// lacks.
+// If a node requests what it lacks in a bucket, the node that answers also requests what it lacks itself.
 func TestAskBack(t *testing.T) {
 	x := rec("x", 1)
 	y, z := newSet(rec("y", 1)), newSet(rec("z", 1))
@@ -58,9 +58,9 @@ func TestAskBack(t *testing.T) {
 	}
 }
 
-// If the sizes of two sets are very different, their nodes divide them into different buckets, so the large
-// set has more nodes in a bucket of the small set than fit into a request. Repairs alone make both sets
-// complete, although more nodes keep starting.
+// Two sets of very different sizes divide their nodes into different buckets, so a bucket of the small set has more
+// nodes in the large set than fit into a request. Repairs alone make both sets complete, although more nodes keep
+// starting.
 func TestUnequalSetsAgree(t *testing.T) {
 	for _, tc := range []struct {
 		small, large, labels int

@@ -7,8 +7,8 @@ import (
 	"github.com/roost-cluster/roost/lease"
 )
 
-// When cluster time steps ahead because two clusters meet, the leases at a node last as long as before, but
-// the node relays their heartbeats with their ages in the new time.
+// If two clusters meet, cluster time may step ahead. The leases at a node then last as long as before, but the node
+// relays their heartbeats with their ages in the new time.
 func TestStepAheadRelaysNothingYounger(t *testing.T) {
 	const behind = 4 * time.Second
 	b, c := rec("b", 1), rec("c", 1)
@@ -45,8 +45,8 @@ func TestStepAheadRelaysNothingYounger(t *testing.T) {
 	wantIDs(t, s, "a/1", "b/1")
 }
 
-// When a provisional node learns that cluster time is earlier than its clock, it relays
-// nothing of what it heard before: other newcomers were wrong, too.
+// If a provisional node learns that cluster time is earlier than its clock, it stops relaying what it received before,
+// because other newcomers may have had wrong clocks, too.
 func TestStepBackRelaysNothing(t *testing.T) {
 	ahead := epoch.Add(10 * time.Minute)
 	b, c := rec("b", 1), rec("c", 1)

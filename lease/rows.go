@@ -5,15 +5,15 @@ import (
 	"time"
 )
 
-// rows is the protocol for what nodes announce about themselves and other nodes relay. Records and heartbeats
-// belong to it.
+// rows is the protocol for records and heartbeats. Each node sends its own record and heartbeats, and other nodes relay
+// them.
 type rows struct {
 	*core
 	own      *own
 	failures *failures
 	skew     *skew
 	revived  uint64   // leases of other nodes that were renewed after they had expired
-	reached  uint64   // how many of the revived nodes had not stopped considering their own leases valid
+	reached  uint64   // how many of the revived nodes kept their own leases, because they were only unreachable
 	picked   []*entry // scratch of due
 }
 

@@ -13,8 +13,8 @@ import (
 	"github.com/roost-cluster/roost/lease"
 )
 
-// Node a knows b/5 by a heartbeat of record version 2, sent at the epoch unless a row says
-// earlier. One second after the epoch a message arrives.
+// Node a knows a heartbeat of b/5 with record version 2. It was sent at the epoch, unless a row of the table says that
+// it was sent earlier. A message arrives one second after the epoch.
 func TestApplyBoundaries(t *testing.T) {
 	b := rec("b", 5)
 	b.Version = 2
@@ -24,7 +24,7 @@ func TestApplyBoundaries(t *testing.T) {
 	from := func(heartbeats ...lease.Heartbeat) *lease.Message { return messageFrom(now, b, heartbeats) }
 	aged := func(age time.Duration) lease.Heartbeat { return sent(b, now.Add(-age)) }
 	skewed := func(d time.Duration, heartbeat lease.Heartbeat) *lease.Message { return by(from(heartbeat), d) }
-	// relayed is a row with the content of an earlier heartbeat than the latest known of.
+	// relayed returns a row with the content of one heartbeat and the age of a later heartbeat.
 	relayed := func(content, latest time.Duration) lease.Heartbeat {
 		heartbeat := aged(content)
 		heartbeat.Renewed = stampAt(now.Add(-latest))
@@ -64,7 +64,7 @@ func TestApplyBoundaries(t *testing.T) {
 
 	for _, tc := range []struct {
 		name  string
-		known time.Duration // the age of the known heartbeat, if not before
+		known time.Duration // the age of the known heartbeat, if it is not the constant before
 		msg   *lease.Message
 		want  want
 	}{
@@ -182,7 +182,7 @@ func TestApplyBoundaries(t *testing.T) {
 	}
 }
 
-// minus returns the counts since past.
+// minus returns the difference between two counts.
 func minus(now, past lease.Stats) lease.Stats {
 	for i, v := 0, reflect.ValueOf(&now).Elem(); i < v.NumField(); i++ {
 		v.Field(i).SetUint(v.Field(i).Uint() - reflect.ValueOf(past).Field(i).Uint())
@@ -190,7 +190,7 @@ func minus(now, past lease.Stats) lease.Stats {
 	return now
 }
 
-// Of two heartbeats with one stamp, the greater state counts, in any order.
+// If two heartbeats have the same stamp, the greater state counts, no matter which heartbeat arrives first.
 func TestTwoStatesInOneHeartbeat(t *testing.T) {
 	b := rec("b", 5)
 	copies := []lease.Heartbeat{as(sent(b, epoch), lease.Draining), sent(b, epoch)}
@@ -204,9 +204,9 @@ func TestTwoStatesInOneHeartbeat(t *testing.T) {
 	}
 }
 
-// Neither a second state for the same heartbeat nor a heartbeat within two ticks revives an expired lease,
-// because one node may know the latest heartbeat of a dead node exactly, and another node rounded down. A
-// leave message counts.
+// An expired lease is not revived by a second state for the same heartbeat, nor by a heartbeat within two ticks,
+// because one node may know the exact stamp of a dead node's latest heartbeat, and another node only the rounded age. A
+// leave message always counts.
 func TestRevival(t *testing.T) {
 	b, dead := rec("b", 5), epoch.Add(testParams.TTL+ms)
 	slack := 2 * testParams.TTL / 16
@@ -238,12 +238,12 @@ func TestRevival(t *testing.T) {
 	}
 }
 
-// A leave message ends an incarnation for good even at MaxNodes.
+// A leave message ends an incarnation permanently, even if the set already has MaxNodes nodes.
 func TestLeaveWithoutRoom(t *testing.T) {
 	s, b, x := crowd(lease.MaxNodes-1), rec("b", 1), rec("x", 1)
 	s.Apply(epoch, hello(epoch, x))
 	s.Apply(epoch, leave(epoch, x))
-	room := epoch.Add(forgetAfter(testParams) + 1) // x is forgotten then, and the others are remembered
+	room := epoch.Add(forgetAfter(testParams) + 1) // by then, x is forgotten, and the other nodes are still remembered
 	s.Expire(epoch.Add(testParams.TTL + time.Second))
 	late := room.Add(-time.Second)
 	s.Apply(late, messageFrom(late, b, []lease.Heartbeat{as(sent(b, late), lease.Left)}, b))

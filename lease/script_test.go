@@ -11,25 +11,25 @@ import (
 	"github.com/roost-cluster/roost/lease"
 )
 
-// The scripts under testdata/script are lives of leases, one story a file.
-// Run with -rewrite to record the current behaviour, and read the difference.
+// Each script under testdata/script tells the story of a few leases. Run the test with -rewrite to record the
+// current behavior, and read the difference.
 //
 //	node a [inc=N] [clock=D]   a process starts; its wall clock differs by D
-//	node a newcomer [clock=D]  the same, and it does not know cluster time yet
-//	establish a                it has joined, or found no cluster to join
-//	kill a                     it stops without a leave message
-//	heartbeat a [load=N]       it renews its lease
-//	drain a, leave a           it changes its state and sends a heartbeat
-//	weigh a                    it changes its weight, and so its record, and sends a heartbeat
-//	send a b                   one gossip message over the wire; b requests missing records
-//	sync a b                   a full exchange in both directions, as at a join
+//	node a newcomer [clock=D]  the same, but the process does not know cluster time yet
+//	establish a                a has joined, or found no cluster to join
+//	kill a                     a stops without a leave message
+//	heartbeat a [load=N]       a renews its lease
+//	drain a, leave a           a changes its state and sends a heartbeat
+//	weigh a                    a changes its weight, and so its record, and sends a heartbeat
+//	send a b                   a sends b a gossip message; b requests missing records
+//	sync a b                   a and b exchange full syncs, as in a join
 //	advance D                  time passes on all nodes
 //	expire a                   a expires leases
 //	suspend a                  a was paused for longer than the TTL
-//	view a                     live nodes for a: id/incarnation, state, age,
-//	                           weight if it is not 1
+//	view a                     print the live nodes in a's view: id/incarnation, state, age,
+//	                           and the weight if it is not 1
 func TestScripts(t *testing.T) {
-	clear(trusted) // not more than a set remembers
+	clear(trusted) // a set remembers a limited number of senders
 	datadriven.Walk(t, "testdata/script", func(t *testing.T, path string) {
 		t.Helper()
 		st := stage{now: epoch, nodes: make(map[string]*actor)}
@@ -150,7 +150,7 @@ func (st *stage) send(t *testing.T, a, b *actor) {
 	}
 }
 
-// deliver carries m from a to b over the wire, and then the answers of b. It reports whether m, or its echo, answers
+// deliver carries m from a to b over the wire, and then the answers of b. It reports whether m or an echo of m answers
 // a challenge.
 func (st *stage) deliver(t *testing.T, a, b *actor, m *lease.Message) (answered bool) {
 	t.Helper()

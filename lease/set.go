@@ -124,10 +124,10 @@ func (s *Set) Cordon(now time.Time, id NodeID, d time.Duration, reason string) e
 	return err
 }
 
-// Apply merges a message. It costs O(size of the message). Except for relaying, Apply is commutative and
-// idempotent. It drops heartbeats of nodes without a record, and heartbeats too far ahead of the known
-// clocks. The node's next heartbeat makes up for a dropped heartbeat. No heartbeat follows a leave message.
-// If Apply drops a leave message, another node relays it later, or the lease expires.
+// Apply merges a message. It costs O(size of the message). Except for relaying, Apply is commutative and idempotent. It
+// drops heartbeats of nodes without a record, and heartbeats too far ahead of the known clocks. The node's next
+// heartbeat makes up for a dropped heartbeat. No heartbeat follows a leave message, so if Apply drops a leave message,
+// another node relays it later, or the lease expires.
 func (s *Set) Apply(now time.Time, m *Message) Effect {
 	var e Effect
 	if m.Settings != s.params.Settings {
@@ -317,7 +317,7 @@ func (s *Set) Stamp(t time.Time) Stamp {
 // Until returns the duration from now until a cluster time.
 func (s *Set) Until(now time.Time, at Stamp) time.Duration { return millis(at - s.time.at(now)) }
 
-// splits is the protocol that relays when any node last missed a voter. The split policy uses it.
+// splits is the protocol that tells all nodes when any node last missed a voter. The split policy uses it.
 type splits struct {
 	*core
 	missing bool  // this node is missing a voter

@@ -74,7 +74,7 @@ func TestNextDeadlineIsExact(t *testing.T) {
 func TestNextDeadlineIsNeverLate(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s, now := newSet(rec("a", 1)), epoch
-		var ahead time.Duration // of the cluster time of the other nodes
+		var ahead time.Duration // how far the cluster time of the other nodes is ahead
 		millisUpTo := func(n int, label string) time.Duration {
 			return time.Duration(rapid.IntRange(0, n).Draw(t, label)) * ms
 		}
@@ -114,7 +114,7 @@ func TestNextDeadlineIsNeverLate(t *testing.T) {
 	})
 }
 
-// A renewal before a late Expire does not change the live set.
+// If a renewal arrives before a late call of Expire, the live set does not change.
 func TestRenewalBeforeLateExpire(t *testing.T) {
 	s, b := newSet(rec("a", 1)), rec("b", 5)
 	s.Apply(epoch, hello(epoch, b))
@@ -127,7 +127,7 @@ func TestRenewalBeforeLateExpire(t *testing.T) {
 	}
 }
 
-// After a pause, no node counts as live by old heartbeats.
+// After a pause, heartbeats from before the pause do not make a node live.
 func TestExpireOthers(t *testing.T) {
 	s, b, c := newSet(rec("a", 1)), rec("b", 5), rec("c", 1)
 	s.Apply(epoch, hello(epoch, b))
@@ -168,7 +168,7 @@ func TestUpdateKeepsIdentity(t *testing.T) {
 	}
 }
 
-// A change of state gets a heartbeat of its own: no heartbeat is sent with two states.
+// After a change of state, the new state is sent only with the next heartbeat, so no heartbeat is sent with two states.
 func TestOwnState(t *testing.T) {
 	s := lease.NewSet(epoch, *rec("a", 1), testParams)
 	first, now := stampAt(epoch), epoch

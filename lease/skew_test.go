@@ -12,8 +12,8 @@ import (
 	"github.com/roost-cluster/roost/lease"
 )
 
-// rounds lets a receive a heartbeat of every peer per heartbeat, for more than two TTLs.
-// The clocks are those of the peers, relative to a's.
+// rounds makes a send heartbeats for more than two TTLs, and receive a heartbeat of every peer each time. The clocks of
+// the peers are relative to a's clock.
 func rounds(s *lease.Set, clocks ...time.Duration) {
 	for i := range 7 {
 		now := epoch.Add(time.Duration(i) * 2 * time.Second)
@@ -89,7 +89,7 @@ func TestClusterClock(t *testing.T) {
 			if got := s.ClockAhead(); got != tc.ahead {
 				t.Errorf("ClockAhead() = %v, want %v", got, tc.ahead)
 			}
-			// One odd clock must not make a node's messages unreadable.
+			// A wrong clock must not make a node's messages unreadable.
 			s.Heartbeat(epoch.Add(15*sec), 0, 0)
 			carry(t, s.Compose(epoch.Add(15*sec), 1400, 1)[0])
 			carry(t, s.Sync(epoch.Add(15*sec)))
@@ -97,8 +97,8 @@ func TestClusterClock(t *testing.T) {
 	}
 }
 
-// For any clocks, connected nodes agree on the cluster's clock and on the rejected
-// nodes, and rejected nodes know that they are.
+// Whatever their clocks show, connected nodes agree on the cluster's clock and on the rejected nodes, and each rejected
+// node knows that it is rejected.
 func TestAllAgreeWhoIsAhead(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		offsets := rapid.SliceOfN(rapid.Map(rapid.IntRange(-15_000, 15_000), func(n int) time.Duration {
@@ -145,7 +145,7 @@ func TestAllAgreeWhoIsAhead(t *testing.T) {
 		}
 		for i, s := range sets {
 			if s.ClockAhead() > testParams.MaxSkew {
-				continue // fenced; it still sees itself
+				continue // this node is fenced, but still sees itself
 			}
 			if diff := cmp.Diff(accepted, ids(s)); diff != "" {
 				t.Fatalf("n%d (-want +got):\n%s", i, diff)
@@ -154,8 +154,8 @@ func TestAllAgreeWhoIsAhead(t *testing.T) {
 	})
 }
 
-// A node with a fast clock is rejected, but the rows that it relays are valid: their
-// clocks are relative to the sender's.
+// Other nodes reject a node with a fast clock, but accept the rows that it relays, because the clocks in these rows are
+// relative to the sender's clock.
 func TestFastNodeRelaysWell(t *testing.T) {
 	hour := epoch.Add(time.Hour)
 	fast := offSet(epoch, time.Hour, rec("f", 1))
@@ -178,7 +178,7 @@ func TestFastNodeRelaysWell(t *testing.T) {
 // No node loses its lease when a clock is set at run time.
 func TestOwnClockIsSet(t *testing.T) {
 	peers := []*lease.Record{rec("b", 1), rec("c", 1), rec("d", 1)}
-	for name, clock := range map[string]time.Duration{ // of the peers, relative to this node's clock afterwards
+	for name, clock := range map[string]time.Duration{ // clocks of the peers, relative to this node's clock afterwards
 		"back": 20 * time.Second, "forward": -20 * time.Second,
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -203,8 +203,8 @@ func TestOwnClockIsSet(t *testing.T) {
 	}
 }
 
-// Packets that waited for a stopped node make all clocks look slow. The next heartbeats
-// correct the clocks: the node does not reject them for a whole TTL.
+// A stopped node first reads the packets that waited for it, so all other clocks look slow. The next heartbeats correct
+// these clocks, and the node accepts heartbeats again without waiting for a TTL.
 func TestWaitingPacketsDoNotBlind(t *testing.T) {
 	s := newSet(rec("a", 1))
 	peers := []*lease.Record{rec("b", 1), rec("c", 1), rec("d", 1)}
@@ -220,7 +220,7 @@ func TestWaitingPacketsDoNotBlind(t *testing.T) {
 		send(now, now.Add(-late))
 	}
 	now = now.Add(time.Second)
-	for range 2 { // the first heartbeats move the clock; at the latest the second ones count
+	for range 2 { // the first heartbeats correct the clock; the second ones count at the latest
 		now = now.Add(ms)
 		send(now, now)
 	}

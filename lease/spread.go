@@ -21,7 +21,7 @@ func (t *table) tablesInRows() bool { return len(t.nodes) <= bucketSize }
 type spread struct {
 	noRows, noRecords bool // there was nothing to send at the last check
 
-	candidates []candidate // of the current choice
+	candidates []candidate // for the current choice
 }
 
 // candidate is a piece of news that may go into a message. It contains no pointer, because a large set
@@ -51,7 +51,7 @@ const maxCandidates = 100
 // begin starts a new choice.
 func (s *spread) begin() { s.candidates = s.candidates[:0] }
 
-// offer adds c to the candidates if it is among the first maxCandidates. Equal candidates keep their order.
+// offer adds c to the candidates if c is among the first maxCandidates. Equal candidates keep their order.
 func (s *spread) offer(c candidate) {
 	if len(s.candidates) == maxCandidates {
 		if !c.before(s.candidates[maxCandidates-1]) {
@@ -76,10 +76,10 @@ func (c *core) recordNews(e *entry) {
 	c.spread.noRecords = false
 }
 
-// acknowledged records that another node already has the same news. In a large set, an acknowledgment counts
-// as three sent copies, so that nodes stop spreading news that others already know, as in Demers et al.,
-// "Epidemic Algorithms for Replicated Database Maintenance" (1987). A node that missed the news receives it
-// by anti-entropy repair.
+// acknowledged records that another node already has the same news. In a large set, an acknowledgment counts as three
+// sent copies, so that nodes stop spreading news that other nodes already know, as in Demers et al., "Epidemic
+// Algorithms for Replicated Database Maintenance" (1987). A node that missed the news receives it by anti-entropy
+// repair.
 func (v *vitals) acknowledged() {
 	const enough = 1 << 20 // more copies than any news needs; without a limit the counts would overflow after years
 	if v.recordsSent < enough {

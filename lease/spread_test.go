@@ -9,8 +9,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// Counts of copies stay counts, however often others confirm what they have: a negative one
-// would be sent before all news, for good.
+// The counts of copies never become negative, however often other nodes confirm the news. Otherwise this news would
+// always be sent before all other news.
 func TestConfirmedForYears(t *testing.T) {
 	for _, sent := range []int32{0, 1 << 20, math.MaxInt32 - 1} {
 		v := &vitals{rowsSent: sent, recordsSent: sent, inDigest: true}
@@ -23,7 +23,7 @@ func TestConfirmedForYears(t *testing.T) {
 	}
 }
 
-// Of many candidates, those are selected that a sort puts first.
+// If there are many candidates, spread selects those that a sort would put first.
 func TestCandidates(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var s spread

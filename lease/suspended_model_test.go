@@ -14,11 +14,11 @@ import (
 	"github.com/roost-cluster/roost/lease"
 )
 
-// The model of a suspension: a few nodes run real sets. Some were suspended for an hour, or belong to a cluster
-// that is an hour behind another one. Every message that was ever sent, and recordings of older messages, may
-// be received at any time, by any node, in any order, any number of times, or never. Only questions to
-// members reach no others: whoever leads one to another cluster, within the seconds in which its number
-// counts, may have a node fenced in vain.
+// The model of a suspension runs the real sets of a few nodes. Some nodes were suspended for an hour, or belong to a
+// cluster whose time is an hour behind the time of another cluster. Any node may receive any message that was ever
+// sent, or a recording of an older message, at any time, in any order, any number of times, or never. There is one
+// exception: a question to a member reaches only that member. Otherwise an attacker could forward the question to
+// another cluster while its nonce is valid, and so cause a needless fencing.
 
 const (
 	sleeperOwns  = "no node that was suspended owns what it owned, by the present time"
@@ -27,7 +27,7 @@ const (
 	suspendedFor = time.Hour
 )
 
-// napFault makes the world break one part of the rule.
+// napFault is a deliberate mistake in the protocol. The tests check that the model finds each mistake.
 type napFault string
 
 const (
@@ -43,37 +43,38 @@ type napper struct {
 	set    *modelSet
 	now    time.Time
 	slept  bool
-	owns   bool // what it owned at the start
+	owns   bool // still owns what it owned at the start
 	fenced bool
 
 	asked   bool                  // it has a number for challenges
-	runs    map[lease.Handle]bool // senders that have answered it
-	met     map[lease.Handle]bool // whose records it has
-	doubted time.Time             // when an unknown sender was first not believed
+	runs    map[lease.Handle]bool // senders that have answered this node
+	met     map[lease.Handle]bool // nodes whose records this node has
+	doubted time.Time             // when the node first did not believe an unknown sender
 }
 
 type napMessage struct {
 	*lease.Message
 	from int // -1 = recorded
-	to   int // a question reaches the address that it is sent to; -1 = any node receives the message
+	to   int // the node that a question is sent to; -1 = any node receives the message
 	text string
 }
 
-// napWorld is a state. Different states can share sets.
+// napWorld is a state of the model. Different states can share sets.
 type napWorld struct {
 	fault     napFault
 	nodes     []napper
-	addrs     map[string]int // where the process of a node is reached
+	addrs     map[string]int // index of the node whose process has this address
 	sent      []napMessage
 	questions int // that are left
 	talks     int
 	waits     int
-	found     *string // what broken found; nil = it did not look yet
+	found     *string // result of broken; nil = not computed yet
 }
 
 var napParams = lease.Params{TTL: 6 * time.Second, MaxSkew: 200 * 365 * 24 * time.Hour, Settings: testParams.Settings}
 
-// napSet returns the set of a member at a time, which knows others, and which nobody has answered lately.
+// napSet returns the set of a member at a given time. It knows other members, but none of them has recently answered a
+// challenge.
 func napSet(now time.Time, id lease.NodeID, others ...lease.NodeID) *modelSet {
 	return newModelSet(now, func() *lease.Set {
 		s := startSet(now, rec(id, 1), napParams)
@@ -85,7 +86,7 @@ func napSet(now time.Time, id lease.NodeID, others ...lease.NodeID) *modelSet {
 	})
 }
 
-// own returns node i with a set that is part of no other state.
+// own gives node i a copy of its set that no other state shares, and returns the node.
 func (w *napWorld) own(i int) *napper {
 	w.nodes, w.found = slices.Clone(w.nodes), nil
 	n := &w.nodes[i]
@@ -93,7 +94,7 @@ func (w *napWorld) own(i int) *napper {
 	return n
 }
 
-// challenge returns a challenge of a node, or a question to a member.
+// challenge returns a node's challenge, or its question to a member.
 func (n *napper) challenge(of func(*lease.Set, time.Time, uint64) *lease.Message, random int) (m *lease.Message) {
 	now := n.now
 	n.asked = true
@@ -101,7 +102,7 @@ func (n *napper) challenge(of func(*lease.Set, time.Time, uint64) *lease.Message
 	return m
 }
 
-// apply has the set of a node apply a message, and notes what the set does not say.
+// apply makes a node's set apply a message, and records what the set does not expose.
 func (n *napper) apply(now time.Time, m *lease.Message) (e lease.Effect) {
 	n.set.do(func(s *lease.Set) { e = s.Apply(now, m) })
 	if e.Answered && !e.OfMember {
@@ -129,7 +130,7 @@ func (w *napWorld) sendTo(to, i int, m *lease.Message) {
 	}
 }
 
-// ask has a node ask a member.
+// ask makes a node ask a member whether the node was suspended.
 func (w *napWorld) ask(i int) *lease.Message {
 	n := w.own(i)
 	if w.fault == anyProcess {
@@ -138,11 +139,11 @@ func (w *napWorld) ask(i int) *lease.Message {
 	return n.challenge((*lease.Set).Question, 2*i+1)
 }
 
-// hear has a node receive a message, and do what follows.
+// hear makes a node receive a message, and do what the message requires.
 func (w *napWorld) hear(i int, m *lease.Message) {
 	n := w.own(i)
 	if w.fault == obedient && m.Challenge+m.Echo == 0 && n.set.AddrOf(m.From) != "" && m.Stamp > n.set.Stamp(n.now) {
-		answer := *m // as if it were the answer of a member that holds this node
+		answer := *m // as if a member that considers this node live had answered
 		answer.Echo = n.challenge((*lease.Set).Challenge, 2*i+1).Challenge
 		answer.Heartbeats = append(slices.Clone(m.Heartbeats), lease.Heartbeat{Handle: n.set.Handle(), State: lease.Active})
 		m = &answer
@@ -174,7 +175,7 @@ func (w *napWorld) echo(i int, m *lease.Message) *lease.Message {
 	return echo
 }
 
-// wait lets the time pass that members have to answer, and they do.
+// wait makes each node ask all members and receive their answers. Then the time passes in which members can answer.
 func (w *napWorld) wait() {
 	for i := range w.nodes {
 		for _, addr := range w.nodes[i].set.Peers(nil) {
@@ -189,7 +190,7 @@ func (w *napWorld) wait() {
 	}
 }
 
-// answered has a node ask a member, and hear the answer.
+// answered makes a node ask a member and receive the answer.
 func (w *napWorld) answered(i int, addr string) {
 	to, ok := w.addrs[addr]
 	if !ok {
@@ -244,7 +245,7 @@ func (w *napWorld) key() string {
 	return string(b)
 }
 
-// appendKey appends all that the future of a node depends on.
+// appendKey appends everything on which the node's further behavior depends.
 func (n *napper) appendKey(b []byte) []byte {
 	num := func(values ...int64) {
 		for _, v := range values {
@@ -279,7 +280,7 @@ func (n *napper) appendKey(b []byte) []byte {
 	return b
 }
 
-// broken returns the invariant that does not hold.
+// broken returns the invariant that this state breaks, or an empty string.
 func (w *napWorld) broken() string {
 	if w.found == nil {
 		found := w.look()
@@ -303,7 +304,7 @@ func (w *napWorld) look() string {
 	return ""
 }
 
-// fencedBy reports whether the answers of all members would fence a node.
+// fencedBy reports whether node i would be fenced after the answers of all members.
 func (w *napWorld) fencedBy(i int) bool {
 	next := *w
 	for _, addr := range w.nodes[i].set.Peers(nil) {
@@ -312,7 +313,7 @@ func (w *napWorld) fencedBy(i int) bool {
 	return !next.nodes[i].owns
 }
 
-// napWorlds returns what the nodes may be. By the clocks of the nodes that were suspended it is epoch.
+// napWorlds returns the initial states. The clocks of the suspended nodes show epoch.
 func napWorlds() map[string]*napWorld {
 	later := epoch.Add(suspendedFor)
 	at := func(id lease.NodeID, now time.Time, slept bool, others ...lease.NodeID) napper {
@@ -335,7 +336,7 @@ func napWorlds() map[string]*napWorld {
 	replaced := world(at("r", epoch, true, "m"), at("n", later, false))
 	replaced.addrs[rec("m", 1).Addr] = 1 // a later process at the same address
 	both := world(at("r", epoch, true, "m", "q"), at("q", epoch, true, "m", "r"), at("m", later, false))
-	both.sent = nil // too many states otherwise
+	both.sent = nil // otherwise there are too many states
 	return map[string]*napWorld{
 		"one of two":            world(at("r", epoch, true, "m"), at("m", later, false)),
 		"two of three":          both,
@@ -370,7 +371,7 @@ func TestSuspensionModel(t *testing.T) {
 				w.questions = 2
 			}
 			begin := time.Now()
-			if r := w.explore(); r.Broken != "" || (!r.Whole && len(w.nodes) == 2) { // three have too many states
+			if r := w.explore(); r.Broken != "" || (!r.Whole && len(w.nodes) == 2) { // a world of three nodes has too many states
 				t.Error(r)
 			} else {
 				t.Log(r, time.Since(begin))

@@ -7,8 +7,8 @@ import (
 	"github.com/roost-cluster/roost/lease"
 )
 
-// A node finds out by an answer whether it was suspended. Node a and its members b and c were at one cluster
-// time; by the time of the answer, the lease of a has ended.
+// A node learns from an answer that it was suspended, if its lease has ended by the answer's cluster time and the
+// sender no longer considers it live. Before, node a and its members b and c had the same cluster time.
 func TestSuspended(t *testing.T) {
 	const ttl, ahead = 6 * time.Second, time.Hour
 	a, b, outsider := rec("a", 1), rec("b", 1), rec("s", 1)
@@ -53,7 +53,8 @@ func TestSuspended(t *testing.T) {
 	}
 }
 
-// Packets that have waited for a suspended node lead it to the present in small steps. It finds out nevertheless.
+// Packets that waited for a suspended node move its cluster time to the present in small steps. The node still learns
+// from the answer to its question that it was suspended.
 func TestSuspendedWithPacketsWaiting(t *testing.T) {
 	for _, step := range []time.Duration{100 * ms, 400 * ms, 2 * time.Second, 5 * time.Second} {
 		s, b := newSet(rec("a", 1)), rec("b", 1)
@@ -75,8 +76,8 @@ func TestSuspendedWithPacketsWaiting(t *testing.T) {
 	}
 }
 
-// Without an answer, no message leads a node over the end of its own lease: neither of members nor of
-// unknown senders, recorded or not.
+// Without an answer to a challenge, no message moves a node's cluster time past the end of its own lease, whether the
+// sender is a member or unknown.
 func TestOverdueWithoutAnswer(t *testing.T) {
 	for _, r := range []*lease.Record{rec("b", 1), rec("s", 1)} {
 		s := newSet(rec("a", 1))
@@ -90,7 +91,8 @@ func TestOverdueWithoutAnswer(t *testing.T) {
 	}
 }
 
-// An unknown sender with a later time is believed once members have had time to answer, or if there are none.
+// A node believes an unknown sender with a later time when the node's members have had time to answer, or immediately
+// if it has no members.
 func TestOutsiderWithLaterTime(t *testing.T) {
 	for _, alone := range []bool{true, false} {
 		s := newSet(rec("a", 1))
@@ -119,8 +121,8 @@ func TestOutsiderWithLaterTime(t *testing.T) {
 	}
 }
 
-// An answer of another cluster shows a suspension if it has the number of a question, and the own lease has
-// ended by its time.
+// An answer from another cluster shows that a node was suspended, if it answers a question, and if the node's lease has
+// ended by the answer's cluster time.
 func TestOverslept(t *testing.T) {
 	now := epoch.Add(time.Second)
 	for _, tc := range []struct {

@@ -29,7 +29,7 @@ type table struct {
 	applying  bool              // a message's heartbeats are being applied, so leases that begin are not inserted yet
 	scattered bool              // leases began since gather, so vitals are not contiguous in memory
 	census    census            // counts of the other live nodes
-	lost      bool              // since the last call of Lost, a member ended, changed its record or stopped being Active
+	lost      bool              // what Lost reports
 	oldest    Stamp             // no live lease of another node was renewed before this; 0 = not computed
 	requested map[Handle]time.Time
 	peers     peers
@@ -212,9 +212,9 @@ func (t *table) become(e *entry, status status) {
 	t.lost = true
 }
 
-// placeBegun inserts the leases that have just begun into the lists of live nodes. It costs O(nodes), no
-// matter how many leases a message began. This matters when many nodes start at once, because each message
-// then begins several leases.
+// placeBegun inserts the leases that have just begun into the lists of live nodes. It costs O(nodes), no matter how
+// many leases a message began. This matters when many nodes start at the same time, because each message then begins
+// several leases.
 func (t *table) placeBegun() {
 	if len(t.begun) == 0 {
 		return

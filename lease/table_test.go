@@ -7,7 +7,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// Elements that are inserted together end where they end one by one.
+// Inserting several elements together has the same result as inserting them one by one.
 func TestInsert(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		sorted := func(label string) []int {

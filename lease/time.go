@@ -16,11 +16,10 @@ import (
 // heartbeats of a node and show how old they are, no matter when and via which nodes they arrive.
 type Stamp int64
 
-// Cluster time starts between minStart, the second day of 1970, and maxStart, the year 144,683. A member does
-// not adopt a time later than maxStart at once; see follow. A newcomer adopts times up to maxLearned, so that
-// it can still join after a member has adopted maxStart. Because of
-// minStart, the stamps of live leases are never negative. Messages are readable up to maxStamp, so cluster time can
-// always advance.
+// Cluster time starts between minStart, the second day of 1970, and maxStart, the year 144,683. A member does not
+// immediately adopt a time later than maxStart; see follow. A newcomer adopts times up to maxLearned, so that it can
+// still join after a member has adopted maxStart. Because of minStart, the stamps of live leases are never negative.
+// Messages are readable up to maxStamp, so cluster time can always advance.
 const (
 	minStart   = maxAge
 	maxStart   = 1 << 52

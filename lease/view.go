@@ -226,7 +226,8 @@ func (t *table) Outnumbered() bool {
 	return ended > len(t.live) || (ended == len(t.live) && t.latest(first).status == expired)
 }
 
-// Lost reports whether, since the last call, a member ended, changed its record, or stopped being Active.
+// Lost reports whether, since the last call, the lease of a member ended, or a member changed its record or stopped
+// being Active.
 func (t *table) Lost() (lost bool) {
 	lost, t.lost = t.lost, false
 	return lost

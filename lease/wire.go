@@ -32,7 +32,7 @@ const (
 	maxRestBytes    = 64 // unknown fields of one row, record or cordon
 	maxLoad         = 1<<63 - 2
 	maxIncarnation  = 1 << 62 // nanoseconds: the year 2116
-	maxWall         = 1 << 61 // of a wall clock, in milliseconds before or after 1970
+	maxWall         = 1 << 61 // maximum distance of a wall clock from 1970, in milliseconds
 )
 
 // Errors of [Decode] and [Set.Cordon].
@@ -107,8 +107,8 @@ func (m *Message) flags() (flags uint64) {
 	return flags
 }
 
-// tableOf returns the table digest that most rows of m probably share, which is the digest in the sender's
-// own row, the first one. Rows with this digest save five bytes.
+// tableOf returns the table digest that most rows of m probably share. This is the digest in the first row, which is
+// the sender's own row. Rows with this digest save five bytes.
 func tableOf(m *Message) uint32 {
 	if len(m.Heartbeats) == 0 {
 		return 0

@@ -39,7 +39,7 @@ func drawRecord(t *rapid.T) *Record {
 	}
 }
 
-// drawRest draws the fields of a later release.
+// drawRest draws fields that only a later release knows.
 func drawRest(t *rapid.T) []byte {
 	return wire.Append(nil, func(w *wire.Writer) {
 		for range rapid.IntRange(0, 3).Draw(t, "unknown fields") {
@@ -59,8 +59,8 @@ func drawRest(t *rapid.T) []byte {
 	})
 }
 
-// drawHeartbeat draws a heartbeat for a message with the given stamp, of which a few heartbeats may be
-// later, or too old for the wire.
+// drawHeartbeat draws a heartbeat for a message with the given stamp. The heartbeat may be a little later than the
+// message, or too old for the wire.
 func drawHeartbeat(stamp Stamp) func(t *rapid.T) Heartbeat {
 	return func(t *rapid.T) Heartbeat {
 		at := stamp - Stamp(rapid.Int64Range(-10, int64(2*maxAge)).Draw(t, "age"))
@@ -130,7 +130,7 @@ func drawWireMessage(t *rapid.T) *Message {
 	}
 }
 
-// onWire returns m with the precision and bounds of the wire.
+// onWire returns m as it arrives, with the precision and bounds of the wire.
 func onWire(m *Message) *Message {
 	c := *m
 	c.SentAt = time.UnixMilli(min(max(m.SentAt.UnixMilli(), -maxWall), maxWall))
@@ -167,7 +167,7 @@ func TestEncodeDecodeRoundTrip(t *testing.T) {
 	})
 }
 
-// The bounds that Compose computes with hold.
+// No encoded part of a message is larger than the bound that Compose uses for it.
 func TestSizesAreUpperBounds(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		m := drawWireMessage(t)
@@ -215,7 +215,7 @@ func TestSizesAreUpperBounds(t *testing.T) {
 		largest.Records = append(largest.Records, rec("x", 1))
 	}
 	rest := len(Encode(largest)) - partsOf(largest)
-	for i := range largest.Ages { // but for what the upper bounds of the parts have to spare
+	for i := range largest.Ages { // subtract what the upper bounds of the parts have to spare
 		rest += bucketBytes(0) - wire.Size(func(w *wire.Writer) { writeBucket(w, &largest.Ages[i]) })
 		rest += 4 + wire.BinSize(0) - wire.Size(func(w *wire.Writer) { writeBucketDigest(w, &largest.PullBuckets[i]) })
 		rest += maxFailureReportBytes - wire.Size(func(w *wire.Writer) { writeFailureReport(w, &largest.FailureReports[i], maxStamp) })
@@ -228,7 +228,7 @@ func TestSizesAreUpperBounds(t *testing.T) {
 	}
 }
 
-// partsOf returns an upper bound for the encoded size of what messageOverhead does not cover, part by part.
+// partsOf adds up the upper bounds for the encoded sizes of the parts that messageOverhead does not cover.
 func partsOf(m *Message) int {
 	most := handleBytes*(len(m.PullRecords)+len(m.PullLeases)) + maxFailureReportBytes*len(m.FailureReports)
 	for i := range m.Heartbeats {
@@ -249,7 +249,7 @@ func partsOf(m *Message) int {
 	return most
 }
 
-// The size of a row limits how fast news spreads: at most 24 bytes each.
+// Typical rows take at most 24 bytes each, because the size of a row limits how fast news spreads.
 func TestRowSize(t *testing.T) {
 	const stamp = 1 << 41 // a day in 2039
 	row := func(b Heartbeat) int { return rowBytes(&b, stamp, 7) }
@@ -285,7 +285,7 @@ func TestRowSize(t *testing.T) {
 	}
 }
 
-// What stands where, as docs/dev/design/wire.md says, to an independent decoder.
+// An independent decoder finds each field at the position that docs/dev/design/wire.md specifies.
 func TestAnotherDecoderReadsMessages(t *testing.T) {
 	const stamp = Stamp(corpusStamp)
 	read := func(m *Message) (fields []any) {

@@ -11,19 +11,18 @@ import (
 	"github.com/roost-cluster/roost/lease"
 )
 
-// simParams exclude skew: the nodes' wall clocks are wrong by years.
+// simParams allow any skew, because the nodes' wall clocks are wrong by years.
 var simParams = lease.Params{TTL: testParams.TTL, MaxSkew: 200 * 365 * 24 * time.Hour, Settings: testParams.Settings}
 
 const (
 	simTick      = 100 * ms
 	simHeartbeat = 2 * time.Second
 	simGossip    = 2   // ticks between rounds of gossip
-	simBudget    = 300 // bytes: not everything fits
+	simBudget    = 300 // bytes, so that not everything fits
 )
 
-// world runs Sets on a network that loses, duplicates, delays, reorders and replays
-// messages, with nodes that crash, restart, leave and freeze. Time is a counter; every
-// node has a clock of its own.
+// world runs Sets on a network that loses, duplicates, delays, reorders and replays messages, with nodes that crash,
+// restart, leave and freeze. Time is a counter, and every node has its own clock.
 type world struct {
 	t           *rapid.T
 	rng         *rand.Rand
@@ -39,15 +38,15 @@ type world struct {
 	freezes     bool // for longer than the TTL, with packets waiting
 	setsBack    bool // between two runs of a node
 	wrongClocks bool // of newcomers
-	hasty       bool // newcomers with clocks ahead believe them
+	hasty       bool // newcomers with clocks ahead of cluster time establish their own time
 	replays     bool
 }
 
-// emission is the content of a heartbeat when it was sent.
+// emission is a heartbeat at the time when it was sent.
 type emission struct {
 	at    time.Time
 	state lease.State
-	ahead lease.Stamp // the sender's cluster time, of the true time
+	ahead lease.Stamp // how far the sender's cluster time is ahead of the true time
 }
 
 type packet struct {
@@ -65,8 +64,8 @@ type simNode struct {
 	lives       int
 	heartbeatAt time.Time
 	frozen      time.Time               // until
-	leaving     time.Time               // when it will have left
-	waiting     map[lease.Handle][]byte // the first message of a sender that was challenged
+	leaving     time.Time               // when the node stops, after its leave message
+	waiting     map[lease.Handle][]byte // the first message of each sender that was challenged
 }
 
 func drawWorld(t *rapid.T) *world {
@@ -103,7 +102,7 @@ func (w *world) drawOffset() time.Duration {
 	}[w.rng.IntN(7)]
 }
 
-// start begins a run of n, which exchanges full syncs with one running node.
+// start starts a new process of n, which exchanges full syncs with one running node.
 func (w *world) start(n *simNode) {
 	n.lives++
 	inc := uint64(n.lives) << 20
@@ -114,7 +113,7 @@ func (w *world) start(n *simNode) {
 	r.Capacity = int64(n.lives)
 	peer := w.pick(func(p *simNode) bool { return w.isMember(p) && p != n })
 	if n.offset = 0; peer != nil {
-		n.offset = w.drawOffset() // cluster time starts from a right clock
+		n.offset = w.drawOffset() // cluster time starts from a correct clock
 	}
 	n.set, n.leaving, n.frozen = lease.NewSet(w.clock(n), *r, simParams), time.Time{}, time.Time{}
 	n.waiting = make(map[lease.Handle][]byte)
@@ -129,7 +128,7 @@ func (w *world) start(n *simNode) {
 	}
 }
 
-// sync is an exchange over a stream, as memberlist's push/pull is.
+// sync exchanges full syncs over a stream, like a push/pull of memberlist.
 func (w *world) sync(a, b *simNode) {
 	fromA, fromB := lease.Encode(a.set.Sync(w.clock(a))), lease.Encode(b.set.Sync(w.clock(b)))
 	w.recorded = append(w.recorded, fromA, fromB)
@@ -144,8 +143,8 @@ func (w *world) calm() {
 
 func (w *world) runs(n *simNode) bool { return n.set != nil && !w.now.Before(n.frozen) }
 
-// isMember reports whether the cluster time of n counts for others. At least one member
-// keeps running: cluster time that starts again from a wrong clock may go back.
+// isMember reports whether other nodes accept the cluster time of n. At least one member keeps running, because cluster
+// time could go back if it started again from a wrong clock.
 func (w *world) isMember(n *simNode) bool {
 	return w.runs(n) && n.leaving.IsZero() && n.set.Established()
 }
@@ -170,12 +169,12 @@ func (w *world) heartbeat(n *simNode) {
 	n.heartbeatAt = w.now.Add(simHeartbeat + time.Duration(w.rng.IntN(200)-100)*ms)
 }
 
-// emit notes that n sends a heartbeat.
+// emit records that n sends a heartbeat.
 func (w *world) emit(n *simNode) {
 	w.emitted[n.set.Handle()] = append(w.emitted[n.set.Handle()], emission{w.now, n.set.State(), w.ahead(n)})
 }
 
-// reborn notes the first heartbeat of an incarnation that a running node took.
+// reborn records the first heartbeat of a new incarnation, if a running node took one.
 func (w *world) reborn(n *simNode, was lease.Handle) {
 	if n.set.Handle() == was {
 		return
@@ -204,8 +203,7 @@ func (w *world) fly(to int, wire []byte, maxDelay time.Duration) {
 	w.flying = append(w.flying, packet{w.now.Add(delay), to, wire})
 }
 
-// replay sends recorded messages again: a part of the record, or all, to one node or to
-// all.
+// replay sends some or all recorded messages again, to one node or to all nodes.
 func (w *world) replay() {
 	from := w.rng.IntN(len(w.recorded))
 	wires := w.recorded[from:min(len(w.recorded), from+1+w.rng.IntN(200))]
@@ -219,7 +217,7 @@ func (w *world) replay() {
 	}
 }
 
-// deliver does what a node does with a message.
+// deliver makes a node apply a message and reply to it.
 func (w *world) deliver(n *simNode, wire []byte) {
 	if n.set == nil {
 		return
@@ -256,7 +254,7 @@ func (w *world) deliver(n *simNode, wire []byte) {
 	}
 }
 
-// reply sends what a message calls for.
+// reply sends the replies to a message.
 func (w *world) reply(n *simNode, m *lease.Message, e *lease.Effect) {
 	now := w.clock(n)
 	for _, r := range n.set.Replies(now, m, *e, simBudget) {
@@ -300,7 +298,7 @@ func (w *world) step(tick int) {
 	}
 }
 
-// act is one tick of a node.
+// act makes a node do its work of one tick.
 func (w *world) act(n *simNode, tick int) {
 	w.expire(n)
 	if !w.now.Before(n.heartbeatAt) {
@@ -332,13 +330,13 @@ func (w *world) leave(n *simNode) {
 	n.leaving = w.now.Add(time.Second)
 }
 
-// forget has n forget who lives, as a node does that was paused or is not heard.
+// forget makes n forget which nodes are live, like a node that was paused or whose messages reach no other node.
 func (w *world) forget(n *simNode) {
 	n.set.ExpireOthers(w.clock(n))
 	n.reference.forget()
 }
 
-// trouble is a fault of one node, or a replay.
+// trouble causes a fault of one node, or a replay.
 func (w *world) trouble() {
 	n := w.nodes[w.rng.IntN(len(w.nodes))]
 	switch {
@@ -361,23 +359,23 @@ func (w *world) trouble() {
 	case w.freezes && w.rng.IntN(2) == 0:
 		n.frozen = w.now.Add(testParams.TTL + time.Duration(w.rng.IntN(3000))*ms)
 	case w.rng.IntN(3) == 0:
-		w.start(n) // killed and restarted at once
+		w.start(n) // killed and restarted immediately
 	default:
 		n.set = nil // killed
 	}
 }
 
-// slack is how far the cluster times of two members differ at most.
+// slack is the maximum difference between the cluster times of two members.
 func (w *world) slack() time.Duration { return 300*ms + 2*w.tick }
 
-// ahead returns how far cluster time, as n knows it, is ahead of the true time.
+// ahead returns how far the cluster time of n is ahead of the true time.
 func (w *world) ahead(n *simNode) lease.Stamp { return n.set.Stamp(w.clock(n)) - stampAt(w.now) }
 
-// knowsTime reports whether n knows cluster time, which all members that run know, and
-// which was the sender's when it sent a heartbeat. A newcomer with a clock that is behind
-// may take recorded messages for the present until a member answers it; members ignore
-// it until then. An answer that took long, or was sent again, leaves a newcomer as far behind:
-// for good, if all who know better end before it hears them.
+// knowsTime reports whether the cluster time of n is close to that of all running members, and to the sender's cluster
+// time when it sent the heartbeat. A newcomer whose clock is behind may mistake recorded messages for current ones
+// until a member answers it. Members ignore the newcomer until then. If the answer takes long, or is sent again later,
+// the newcomer's cluster time stays behind by that delay. It stays so permanently if all nodes with the right time stop
+// before the newcomer receives their messages.
 func (w *world) knowsTime(n *simNode, heartbeat emission) bool {
 	ahead := heartbeat.ahead
 	for _, n := range w.nodes {
@@ -388,7 +386,7 @@ func (w *world) knowsTime(n *simNode, heartbeat emission) bool {
 	return n.set.Established() && millis(ahead-w.ahead(n)) <= w.slack()
 }
 
-// check compares the view of n with its reference model's and with the truth.
+// check compares the view of n with the view of its reference model and with the truth.
 func (w *world) check(n *simNode) {
 	if n.set == nil {
 		return
@@ -427,7 +425,7 @@ func (w *world) check(n *simNode) {
 	}
 }
 
-// wantTruth checks that all running nodes see all running nodes as they are.
+// wantTruth checks that the views of all running nodes contain exactly the running nodes, with their true states.
 func (w *world) wantTruth() {
 	var truth []string
 	for _, n := range w.nodes {

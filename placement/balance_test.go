@@ -11,7 +11,7 @@ import (
 	"github.com/roost-cluster/roost/placement"
 )
 
-// These numbers were calculated by hand.
+// All numbers in this test were calculated by hand.
 func TestBalance(t *testing.T) {
 	type nodes = []placement.Node
 	for _, tt := range []struct {
@@ -67,7 +67,7 @@ func TestBalance(t *testing.T) {
 	}
 }
 
-// There is advice if the variation is above 15 %, and none otherwise.
+// Advice returns a text only if the variation is above 15 %.
 func TestAdvice(t *testing.T) {
 	counts := func(perNode ...int) map[lease.NodeID]int {
 		m := map[lease.NodeID]int{}
@@ -79,7 +79,7 @@ func TestAdvice(t *testing.T) {
 	for _, tt := range []struct {
 		name    string
 		balance placement.Balance
-		want    string // part of it; "" = no advice
+		want    string // part of the advice; "" = no advice
 	}{
 		{"zero", placement.Balance{}, ""},
 		{"even", placement.Balance{Counts: counts(32, 32), CV: 0.05}, ""},
@@ -104,7 +104,7 @@ func TestAdvice(t *testing.T) {
 	}
 }
 
-// Following the advice helps.
+// With the number of partitions in the advice, the variation is small enough.
 func TestAdviceHelps(t *testing.T) {
 	worst := 0.0
 	for seed := range 20 {

@@ -9,7 +9,7 @@ import (
 	"github.com/roost-cluster/roost/placement"
 )
 
-// fleets are the sizes at which costs are stated in doc.go.
+// fleets runs a benchmark with each fleet size for which doc.go states the costs.
 func fleets(b *testing.B, f func(b *testing.B, nodes []placement.Node)) {
 	b.Helper()
 	for _, n := range []int{10, 100, 1000} {
@@ -22,7 +22,7 @@ func fleets(b *testing.B, f func(b *testing.B, nodes []placement.Node)) {
 // sinkID keeps the compiler from dropping the measured calls.
 var sinkID lease.NodeID
 
-// BenchmarkLookup measures the owner of a key.
+// BenchmarkLookup measures finding the owner of a key.
 func BenchmarkLookup(b *testing.B) {
 	keys := make([]string, 1024)
 	for i := range keys {
@@ -38,7 +38,7 @@ func BenchmarkLookup(b *testing.B) {
 	})
 }
 
-// BenchmarkCompute measures a whole new table of the default size.
+// BenchmarkCompute measures computing a new table of the default size.
 func BenchmarkCompute(b *testing.B) {
 	for _, weights := range []struct {
 		name string

@@ -9,8 +9,8 @@ import (
 // Bounded returns rendezvous hashing with bounded loads (after Mirrokni, Thorup and Zadimoghaddam,
 // "Consistent hashing with bounded loads", 2018): no node owns more than the given percentage of its fair
 // share, rounded up. Bounded assigns partitions in the order of their numbers. Each partition goes to the
-// node with the highest score that still has room. The percentage is between 100 and 1,000, and Bounded
-// raises a lower number to 100.
+// node with the highest score that still has room. Bounded replaces a percentage below 100 with 100, and a
+// percentage above 1,000 with 1,000.
 //
 // Bounded spreads partitions more evenly than [Rendezvous], whose shares vary by a tenth or more, but it
 // moves more partitions. A join or a leave changes the bound of every node, so partitions move that a node no

@@ -11,8 +11,8 @@ import (
 	"github.com/roost-cluster/roost/placement"
 )
 
-// plainBounded is bounded-load rendezvous in plain steps: a partition goes to the first node, in the order of
-// scores, that is below its bound.
+// plainBounded is a simple reference model of bounded-load rendezvous hashing. A partition goes to the first node, in
+// the order of scores, that is below its bound.
 func plainBounded(nodes []placement.Node, partitions, percent int) []lease.NodeID {
 	sum := int64(0)
 	for _, n := range nodes {
@@ -55,8 +55,8 @@ func TestBoundedLikeReference(t *testing.T) {
 	})
 }
 
-// A join moves as many partitions as a leave. The number agrees with the doc comment, and is higher than with
-// rendezvous.
+// A join moves as many partitions as a leave. The number is the number in the doc comment, and higher than with
+// rendezvous hashing.
 func TestBoundedMoves(t *testing.T) {
 	const partitions, fleets = 1024, 30
 	for _, tt := range []struct {

@@ -93,7 +93,7 @@ func TestExpectedMinAgainstAllTables(t *testing.T) {
 	})
 }
 
-// fewestMoves tries all tables over the nodes of after.
+// fewestMoves tries all tables over the nodes of after, and returns the fewest moves.
 func fewestMoves(before, after *placement.Table, old, now []placement.Node) int {
 	partitions := before.Partitions()
 	nodes := after.Nodes()
@@ -127,8 +127,8 @@ func fewestMoves(before, after *placement.Table, old, now []placement.Node) int 
 	return fewest
 }
 
-// fulfils is the definition of ExpectedMin, step by step. Both lists have all nodes,
-// in the same order.
+// fulfils reports whether a table satisfies the definition of ExpectedMin. Both lists of nodes contain all nodes in the
+// same order.
 func fulfils(owner []int, nodes, old, now []placement.Node) bool {
 	count := map[lease.NodeID]int{}
 	for _, i := range owner {
@@ -147,7 +147,7 @@ func fulfils(owner []int, nodes, old, now []placement.Node) bool {
 		rises := has > had && (oldTotal == 0 || has*oldTotal > had*newTotal)
 		falls := has < had && has*oldTotal < had*newTotal
 		if rises && (count[now[i].ID]+1)*newTotal <= fair {
-			return false // one more would not exceed the fair share
+			return false // one more partition would not exceed the fair share
 		}
 		if falls && (count[now[i].ID]-1)*newTotal >= fair {
 			return false
@@ -175,8 +175,8 @@ func TestExpectedMinIsMet(t *testing.T) {
 	}
 }
 
-// Tables of different sizes have no moves, but moved keys. The reference model uses the hashes 0, 1, 2, … up
-// to a multiple of both sizes.
+// Diff of tables with different numbers of partitions returns no moves, but KeysMoved works. The reference model looks
+// up the hashes 0, 1, 2, … up to a multiple of both numbers.
 func TestKeysMoved(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		nodes := anyNodes(0, 5).Draw(t, "nodes")
@@ -204,7 +204,7 @@ func TestKeysMoved(t *testing.T) {
 	})
 }
 
-// These are the largest sizes, which have the most pairs.
+// The largest tables have the most pairs of partitions.
 func TestKeysMovedOfTheLargest(t *testing.T) {
 	const p = placement.MaxPartitions
 	before, after := mustCompute(t, p, equals("a")...), mustCompute(t, p-1, equals("b")...)

@@ -17,13 +17,13 @@ func ExampleOf() {
 	// 163
 }
 
-// The owner of a room, and the nodes that would take over.
+// Rank returns the owner of a room, and then the nodes that would take over.
 func ExampleCompute() {
 	table, err := placement.Compute(placement.Input{
 		Nodes: []placement.Node{
 			{ID: "node-a", Weight: 1},
 			{ID: "node-b", Weight: 1},
-			{ID: "node-c", Weight: 2}, // twice the machine
+			{ID: "node-c", Weight: 2}, // a machine of twice the size
 			{ID: "node-d", Weight: 0}, // draining
 		},
 		Partitions: placement.DefaultPartitions,
@@ -108,7 +108,7 @@ func ExampleZoned() {
 	// [a1 b1]
 }
 
-// Each tenant uses a few of the nodes, so a tenant that overloads its nodes affects few others.
+// Each tenant uses only a few of the nodes, so a tenant that overloads its nodes affects few other tenants.
 func ExampleTable_Subset() {
 	var nodes []placement.Node
 	for _, id := range []lease.NodeID{"a", "b", "c", "d", "e", "f"} {

@@ -37,7 +37,7 @@ func reread(t rapid.TB, table *placement.Table) *placement.Table {
 	return read
 }
 
-// An exported and imported table is the same in every respect, for any strategy.
+// After an export and an import, a table is the same in every respect, for any strategy.
 func TestExport(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		nodes := anyNodes(0, 6).Draw(t, "nodes")
@@ -62,7 +62,7 @@ func TestExport(t *testing.T) {
 	})
 }
 
-// A table keeps its owners even if only its writer has the strategy.
+// An imported table keeps its owners even if the reader does not have the strategy.
 func TestExportOfAForeignTable(t *testing.T) {
 	for _, name := range []string{"by-turns", "by-turns+zones", "bounded-rendezvous"} {
 		table := mustComputeBy(t, fixed{name: name, assign: []int{1, 0, 1}, rank: []int{0, 1}}, 3, equals("a", "b")...)
@@ -73,8 +73,8 @@ func TestExportOfAForeignTable(t *testing.T) {
 	}
 }
 
-// Rank builds no ring that Assign would reject, because each imported table could then take the memory of
-// millions of points.
+// Rank does not build a ring that Assign would reject. Otherwise each imported table could need memory for millions of
+// points.
 func TestImportOfARingTooLarge(t *testing.T) {
 	nodes := []placement.Node{{ID: "a", Weight: math.MaxUint32}, {ID: "b", Weight: math.MaxUint32}}
 	read := reread(t, mustComputeBy(t, fixed{name: "vnode-ring", assign: []int{1}}, 1, nodes...))
@@ -83,7 +83,7 @@ func TestImportOfARingTooLarge(t *testing.T) {
 	}
 }
 
-// Compute does not use an imported table as a base. The imported table here has wrong owners.
+// Compute does not use an imported table as a base, because its owners may be wrong, as in this test.
 func TestImportIsNoBase(t *testing.T) {
 	nodes := fleet(1, 20)
 	honest := mustCompute(t, 64, nodes...)
@@ -102,7 +102,7 @@ func TestImportIsNoBase(t *testing.T) {
 	}
 }
 
-// Import rejects contradictions, with a reason.
+// Table rejects an export that contradicts itself, and the error gives the reason.
 func TestImportRejects(t *testing.T) {
 	const whole = `{"format":1,"version":3,"digest":"DIGEST","partitions":2,"strategy":"modulo","nodes":[{"id":"a","weight":1},{"id":"b","weight":1}],"owners":["a","b"]}`
 	digest := mustComputeBy(t, placement.Modulo(), 2, equals("a", "b")...).Digest().String()
@@ -155,7 +155,7 @@ func TestImportRejects(t *testing.T) {
 	}
 }
 
-// No table is no document.
+// The export of a nil table is empty, and cannot be imported.
 func TestExportOfNoTable(t *testing.T) {
 	var none *placement.Table
 	b, err := json.Marshal(none.Export(0))
@@ -168,7 +168,7 @@ func TestExportOfNoTable(t *testing.T) {
 	}
 }
 
-// For any input, import returns an error or a consistent table.
+// For any input, an import returns an error or a consistent table.
 func FuzzImport(f *testing.F) {
 	for _, s := range []placement.Strategy{
 		nil, placement.LeastPartitions(1, 3), placement.Zoned(placement.Bounded(110)),
@@ -188,7 +188,7 @@ func FuzzImport(f *testing.F) {
 		}
 		table, err := e.Table()
 		if err != nil && strings.Contains(err.Error(), "the digest of its content is ") {
-			// The fuzzer cannot hash: continue with the right digest.
+			// The fuzzer cannot compute a digest, so continue with the right digest.
 			_, after, _ := strings.Cut(err.Error(), "the digest of its content is ")
 			if err := e.Digest.UnmarshalText([]byte(after[:16])); err != nil {
 				t.Fatal(err)

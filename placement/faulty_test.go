@@ -33,7 +33,7 @@ func (e exploding) Rank(nodes []placement.Node, p placement.Partition, n int) []
 	return e.byTurns.Rank(nodes, p, n)
 }
 
-// slips are typical panics.
+// slips are typical mistakes that panic.
 var slips = map[string]func(nodes []placement.Node){
 	"a word":               func([]placement.Node) { panic("no zone") },
 	"an error":             func([]placement.Node) { panic(errors.New("no zone")) },
@@ -104,7 +104,7 @@ func TestPanicInKeepAndLevel(t *testing.T) {
 	}
 }
 
-// The owner is known without calling the strategy.
+// If Rank panics, the table still returns the owner.
 func TestPanicInRank(t *testing.T) {
 	for name, slip := range slips {
 		t.Run(name, func(t *testing.T) {
@@ -121,8 +121,8 @@ func TestPanicInRank(t *testing.T) {
 	}
 }
 
-// The greatest weights of a Node, with a sum beyond 32 bits. A strategy may
-// reject them; otherwise shares are right.
+// The nodes have the highest possible weights, and their sum exceeds 32 bits. A strategy may reject these weights.
+// Otherwise the shares must be right.
 func TestGreatestWeights(t *testing.T) {
 	const partitions, n = 4096, 5
 	ofEachBuiltin(t, func(t *testing.T, b builtin) {
@@ -144,7 +144,7 @@ func TestGreatestWeights(t *testing.T) {
 			if b.weighted {
 				share = float64(node.Weight) / (math.MaxUint32 * (n - 0.5))
 			}
-			// The shares vary by less than 30 %, both with draws and with arcs of 160 points.
+			// The shares vary by less than 30 %, both with random draws and on a ring with 160 points per node.
 			if got := float64(counts[node.ID]) / partitions; math.Abs(got/share-1) > 0.3 {
 				t.Errorf("node %d owns %.3f, want about %.3f", i, got, share)
 			}

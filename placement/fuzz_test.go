@@ -9,7 +9,7 @@ import (
 	"github.com/roost-cluster/roost/placement"
 )
 
-// decodeNodes reads nodes as weight (4 bytes), length of the id (1 byte), id.
+// decodeNodes reads nodes. Each node is a weight (4 bytes), the length of the id (1 byte), and the id.
 func decodeNodes(b []byte) []placement.Node {
 	var nodes []placement.Node
 	for len(b) >= 5 {
@@ -20,7 +20,7 @@ func decodeNodes(b []byte) []placement.Node {
 	return nodes
 }
 
-// For any nodes, Compute returns an error or a whole table.
+// For any nodes, Compute returns an error or a complete table.
 func FuzzCompute(f *testing.F) {
 	f.Add([]byte(""), 1)
 	f.Add([]byte("\x01\x00\x00\x00\x01a\x01\x00\x00\x00\x01b"), 64)

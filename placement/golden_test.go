@@ -19,13 +19,13 @@ import (
 // The scripts under testdata pin owners. If a script fails, an upgrade of a running cluster would move keys,
 // and its nodes would disagree during the upgrade. Such a change needs a strategy with a different name.
 //
-//	place nodes=(a,b*2,…) [partitions=N]   each input line, a key, and where it goes
+//	place nodes=(a,b*2,…) [partitions=N]   the owner of each key, one key per input line
 //	table count=N [partitions=N] [weights=(…)] [zones=(…)]   fingerprints of a table of node-0, node-1, …
-//	tables …   the same of every built-in strategy, with the ranks of a few partitions
-//	moves from=(a,…) to=(a,b,…) [partitions=N]   how many partitions change between which nodes
+//	tables …   the same for every built-in strategy, with the ranks of a few partitions
+//	moves from=(a,…) to=(a,b,…) [partitions=N]   how many partitions move between which nodes
 //
-// A node is written id*weight; without *weight it is 1. The strategy is the default,
-// but in tables.
+// A node is written id*weight, and its weight is 1 without *weight. All commands except tables use the
+// default strategy.
 func TestGolden(t *testing.T) {
 	datadriven.Walk(t, "testdata/golden", func(t *testing.T, path string) {
 		t.Helper()
@@ -106,7 +106,7 @@ func place(table *placement.Table, keys []string) string {
 	return b.String()
 }
 
-// fingerprint hashes the owners by a function that no dependency provides.
+// fingerprint hashes the owners with a function of the standard library, which no dependency can change.
 func fingerprint(table *placement.Table) string {
 	sum := sha256.Sum256([]byte(strings.Join(list(owners(table)), " ")))
 	b := table.Balance()
@@ -115,7 +115,7 @@ func fingerprint(table *placement.Table) string {
 	return fmt.Sprintf("owners %x\ndigest %v\nleast %d, max/mean %.3f, cv %.3f\n", sum[:8], table.Digest(), least, b.MaxMean, b.CV)
 }
 
-// everyStrategy has a paragraph for each built-in strategy, in the order of names.
+// everyStrategy returns a paragraph for each built-in strategy, in the order of names.
 func everyStrategy(t *testing.T, partitions int, nodes []placement.Node) string {
 	t.Helper()
 	all := builtins()

@@ -33,7 +33,7 @@ func equals(ids ...lease.NodeID) []placement.Node {
 	return nodes
 }
 
-// fleet returns n nodes of weight 1; each seed gives other ids.
+// fleet returns n nodes of weight 1. Each seed gives different ids.
 func fleet(seed, n int) []placement.Node {
 	nodes := make([]placement.Node, n)
 	for i := range nodes {
@@ -42,7 +42,7 @@ func fleet(seed, n int) []placement.Node {
 	return nodes
 }
 
-// owners lists the owner of every partition, "" for none.
+// owners returns the owner of every partition, or "" if there is no owner.
 func owners(t *placement.Table) []lease.NodeID {
 	ids := make([]lease.NodeID, t.Partitions())
 	for p := range ids {
@@ -63,7 +63,7 @@ func (f fixed) Name() string                                          { return f
 func (f fixed) Assign([]placement.Node, int) ([]int, error)           { return f.assign, f.err }
 func (f fixed) Rank([]placement.Node, placement.Partition, int) []int { return f.rank }
 
-// byTurns is the simplest honest strategy: partition mod nodes.
+// byTurns is the simplest correct strategy: the owner is the partition modulo the number of nodes.
 type byTurns struct{}
 
 func (byTurns) Name() string { return "by-turns" }
@@ -86,22 +86,19 @@ func (byTurns) Rank(nodes []placement.Node, p placement.Partition, n int) []int 
 
 const idBytes = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._:-"
 
-// anyID draws short ids more often than long ones, so that one is often the
-// prefix of another.
+// anyID draws short ids more often than long ids, so that an id is often the prefix of another id.
 func anyID() *rapid.Generator[lease.NodeID] {
 	return rapid.Custom(func(t *rapid.T) lease.NodeID {
 		return lease.NodeID(rapid.SliceOfN(rapid.SampledFrom([]byte(idBytes)), 1, lease.MaxIDBytes).Draw(t, "id"))
 	})
 }
 
-// anyWeight draws positive weights: mostly small ones, which repeat, and
-// sometimes any at all.
+// anyWeight draws positive weights. Most of them are small and repeat.
 func anyWeight() *rapid.Generator[uint32] {
 	return rapid.OneOf(rapid.Uint32Range(1, 4), rapid.Uint32Range(1, 1<<32-1))
 }
 
-// anyNodes draws least to most nodes with distinct ids, of one weight or of
-// several.
+// anyNodes draws least to most nodes with distinct ids, and with equal or different weights.
 func anyNodes(least, most int) *rapid.Generator[[]placement.Node] {
 	return rapid.Custom(func(t *rapid.T) []placement.Node {
 		nodes := equals(rapid.SliceOfNDistinct(anyID(), least, most, rapid.ID).Draw(t, "ids")...)
@@ -119,7 +116,7 @@ func anyNodes(least, most int) *rapid.Generator[[]placement.Node] {
 
 func anyPartitions() *rapid.Generator[int] { return rapid.IntRange(1, 200) }
 
-// without returns the nodes with other ids.
+// without returns the nodes except those with the given ids.
 func without(nodes []placement.Node, ids ...lease.NodeID) []placement.Node {
 	return slices.DeleteFunc(slices.Clone(nodes), func(n placement.Node) bool { return slices.Contains(ids, n.ID) })
 }

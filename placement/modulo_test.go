@@ -22,7 +22,7 @@ func TestModulo(t *testing.T) {
 	})
 }
 
-// When 5 nodes become 6, nearly five times as many of 64 partitions move as necessary.
+// When a sixth node joins five nodes, nearly five times as many of 64 partitions move as necessary.
 func TestModuloMoves(t *testing.T) {
 	nodes := fleet(1, 6)
 	before, after := mustComputeBy(t, placement.Modulo(), 64, nodes[:5]...), mustComputeBy(t, placement.Modulo(), 64, nodes...)
@@ -32,7 +32,7 @@ func TestModuloMoves(t *testing.T) {
 			moved++
 		}
 	}
-	if moved != 50 { // p%5 ≠ p%6 for all but 14 of 64, the newcomer being last; 11 would do
+	if moved != 50 { // p%5 ≠ p%6 for all but 14 of 64, because the newcomer is last; 11 moves would be enough
 		t.Errorf("%d partitions moved", moved)
 	}
 }

@@ -9,7 +9,7 @@ import (
 const (
 	defaultBound     = 125 // percent, of bounded-rendezvous
 	defaultThreshold = 1   // of least-partitions
-	defaultMoves     = 3   // per pass, of least-partitions
+	defaultMoves     = 3   // moves per pass, of least-partitions
 )
 
 // Strategies lists the built-in strategies with default parameters, for messages and help texts.

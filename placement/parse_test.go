@@ -38,7 +38,7 @@ func TestParseStrategyNamesItself(t *testing.T) {
 		}
 		nodes := anyNodes(1, 5).Draw(t, "nodes")
 		for i := range nodes {
-			nodes[i].Weight = min(nodes[i].Weight, 1000) // a ring has no room for more
+			nodes[i].Weight = min(nodes[i].Weight, 1000) // a ring cannot have more points
 			nodes[i].Zone = rapid.SampledFrom([]string{"", "x", "y"}).Draw(t, "zone")
 		}
 		want, got := mustComputeBy(t, s, 16, nodes...), mustComputeBy(t, parsed, 16, nodes...)
@@ -84,7 +84,7 @@ func TestParseStrategy(t *testing.T) {
 	}
 }
 
-// A name is an error, or belongs to a strategy that has a name with the same meaning.
+// ParseStrategy returns an error, or a strategy whose own name leads to the same strategy.
 func FuzzParseStrategy(f *testing.F) {
 	for _, name := range []string{
 		"", "rendezvous", "rendezvous+zones", "+zones", "bounded-rendezvous", "bounded-rendezvous-125",

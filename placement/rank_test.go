@@ -29,8 +29,8 @@ func (c careless) Rank(nodes []placement.Node, p placement.Partition, n int) []i
 	return ranked
 }
 
-// referenceRank is the slow reference model of [placement.Table.Rank]: the order of the strategy
-// behind the owner, and then by zones.
+// referenceRank is a slow reference model of [placement.Table.Rank]. The owner comes first, and the other nodes follow
+// in the order of the strategy, spread over the zones if zones is true.
 func referenceRank(t *placement.Table, s placement.Strategy, zones bool, p placement.Partition, n int) []lease.NodeID {
 	nodes := t.Nodes()
 	owner := t.OwnerIndex(p)
@@ -59,15 +59,15 @@ func referenceRank(t *placement.Table, s placement.Strategy, zones bool, p place
 	return best
 }
 
-// For each strategy and after any changes, the ranks that a table has stored are the ranks that its strategy
-// returns, whatever was asked before.
+// For each strategy and after any changes, a table returns the same ranks as its strategy, whatever ranks it has
+// already stored.
 func TestRankIsThatOfTheStrategy(t *testing.T) {
 	strategies := map[string]func() placement.Strategy{
 		"careless": func() placement.Strategy { return careless{} },
 		"by-turns": func() placement.Strategy { return byTurns{} },
 	}
 	for name, b := range builtins() {
-		if !strings.HasSuffix(name, "+zones") { // every strategy is tried with zones, too
+		if !strings.HasSuffix(name, "+zones") { // the test itself adds zones to every strategy
 			strategies[name] = b.fresh
 		}
 	}
@@ -103,8 +103,8 @@ func TestRankIsThatOfTheStrategy(t *testing.T) {
 	}
 }
 
-// Goroutines that ask a table at once get the same answer, without an allocation once
-// it is known.
+// Goroutines that rank the nodes of a table at the same time get the same answer. Once the answer is stored, there is
+// no further allocation.
 func TestRankIsShared(t *testing.T) {
 	nodes := fleet(1, 50)
 	for range 20 {

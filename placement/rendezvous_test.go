@@ -12,8 +12,8 @@ import (
 	"github.com/roost-cluster/roost/placement"
 )
 
-// moves checks that from before to after partitions moved only to gainer or from loser
-// ("" = none), and returns their number.
+// moves checks that partitions moved only to gainer or from loser, and returns the number of moves. An empty gainer or
+// loser means that no node may gain or lose.
 func moves(t rapid.TB, before, after *placement.Table, gainer, loser lease.NodeID) int {
 	t.Helper()
 	moved := 0
@@ -31,7 +31,7 @@ func moves(t rapid.TB, before, after *placement.Table, gainer, loser lease.NodeI
 	return moved
 }
 
-// Weights are relative.
+// Multiplying all weights by the same factor moves no partition.
 func TestOnlyRatiosOfWeightsMatter(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		nodes := equals(rapid.SliceOfNDistinct(anyID(), 1, 20, rapid.ID).Draw(t, "ids")...)
@@ -46,7 +46,8 @@ func TestOnlyRatiosOfWeightsMatter(t *testing.T) {
 	})
 }
 
-// In the reference model of Rank, the next node is the owner after the better nodes have left.
+// The rank is the order in which nodes would take over a partition. The reference model repeatedly finds the owner and
+// removes it.
 func TestRankIsTheOrderOfTakingOver(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s := rapid.SampledFrom([]placement.Strategy{
@@ -74,7 +75,7 @@ func TestRankIsTheOrderOfTakingOver(t *testing.T) {
 	})
 }
 
-// list converts ids so that nil and empty are equal.
+// list converts ids to strings, so that nil and an empty list are equal.
 func list(ids []lease.NodeID) []string {
 	s := []string{}
 	for _, id := range ids {
@@ -83,7 +84,7 @@ func list(ids []lease.NodeID) []string {
 	return s
 }
 
-// Over tables so small that equal ones are common.
+// The tables are so small that equal tables are common.
 func TestDigestsEqualIffOwnersEqual(t *testing.T) {
 	type key struct {
 		partitions int
@@ -121,8 +122,8 @@ func TestDigestsEqualIffOwnersEqual(t *testing.T) {
 	}
 }
 
-// Two valid ids with one xxHash64 (found by search) have equal draws for every
-// partition, so that the tie-break decides each time.
+// These two valid ids have the same xxHash64 (found by search). Their draws are equal for every partition, so the
+// tie-break always decides.
 func TestTiesGoToTheSmallerID(t *testing.T) {
 	const smaller, greater = "fpmcidcepljjbdpd", "iolknpojjogdaode"
 	if xxhash.Sum64String(smaller) != xxhash.Sum64String(greater) {
@@ -153,7 +154,7 @@ func TestTiesGoToTheSmallerID(t *testing.T) {
 			if got := len(table.Owned(tt.owner)); got != 64 {
 				t.Errorf("%s owns %d of 64", tt.owner, got)
 			}
-			var rank []lease.NodeID // of the strategy: the table puts the owner first
+			var rank []lease.NodeID // from the strategy itself, because the table puts the owner first
 			for _, i := range placement.Rendezvous().Rank(table.Nodes(), 5, 2) {
 				rank = append(rank, table.Nodes()[i].ID)
 			}
@@ -163,8 +164,8 @@ func TestTiesGoToTheSmallerID(t *testing.T) {
 		})
 	}
 
-	// A third node with another weight makes Compute use the path for weights, in which the two nodes tie
-	// within their class.
+	// Because of a third node with another weight, Compute uses the algorithm for different weights. There, the two
+	// nodes tie within their class.
 	mixed := mustCompute(t, 256, append(equals(greater, smaller), placement.Node{ID: "third", Weight: 2})...)
 	if n := len(mixed.Owned(greater)); n != 0 {
 		t.Errorf("%s owns %d although %s bids the same", greater, n, smaller)
@@ -173,7 +174,7 @@ func TestTiesGoToTheSmallerID(t *testing.T) {
 		t.Errorf("%s owns no partition", smaller)
 	}
 
-	// a common hash does not make them one owner.
+	// Tables of these two nodes differ, although the ids have the same hash.
 	if mustCompute(t, 8, equals(greater)...).Digest() == mustCompute(t, 8, equals(smaller)...).Digest() {
 		t.Error("tables of different owners have one digest")
 	}

@@ -94,7 +94,7 @@ func (s *onRing) Assign(nodes []Node, partitions int) ([]int, error) {
 
 func (s *onRing) Rank(nodes []Node, p Partition, n int) []int {
 	r, err := s.ring(nodes)
-	if err != nil { // an imported table can have nodes that Assign rejects
+	if err != nil { // an imported table can have nodes that Assign would reject
 		return nil
 	}
 	return r.Rank(strconv.FormatUint(uint64(p), 10), n)

@@ -23,9 +23,8 @@ func ids(nodes []placement.Node) []lease.NodeID {
 	return ids
 }
 
-// The number of a partition is its key on the ring of the nodes of weight
-// above 0. One strategy serves all fleets here, so that the ring that it keeps from
-// the last call would show.
+// On the ring of all nodes with a weight above 0, the key of a partition is its number. The test uses the same strategy
+// for all fleets, so it fails if the strategy uses the ring of an earlier call.
 func TestClassicRingIsTheRing(t *testing.T) {
 	s := placement.ClassicRing()
 	rapid.Check(t, func(t *rapid.T) {
@@ -52,7 +51,7 @@ func TestClassicRingIsTheRing(t *testing.T) {
 	})
 }
 
-// A table ranks on the ring of its assignment, and makes no second one.
+// A table ranks its nodes on the ring that Assign has built, and does not build a second ring.
 func TestClassicRingKeepsItsRing(t *testing.T) {
 	table := mustComputeBy(t, placement.ClassicRing(), 64, fleet(0, 10)...)
 	if n := testing.AllocsPerRun(100, func() { table.Rank(5, 3) }); n > 10 {

@@ -13,9 +13,9 @@ import (
 	"github.com/roost-cluster/roost/lease"
 )
 
-// log2Digits is a simple reference model of the table: the first binary digits of log2(1 + i/256), rounded
-// down. Squaring x doubles log2 x, so the exponent that each square brings along is the next digit. 512 bits
-// leave the rounding of the squares far below the last place.
+// log2Digits is a simple reference model of the table. It returns the first binary digits of log2(1 + i/256), rounded
+// down. Squaring x doubles log2 x, so the exponent after each squaring is the next digit. With 512 bits of precision,
+// the rounding errors of the squares are far below the last digit.
 func log2Digits(i, places int) *big.Int {
 	x := new(big.Float).SetPrec(512).SetInt64(int64(256 + i))
 	x.Quo(x, big.NewFloat(256))
@@ -31,7 +31,7 @@ func log2Digits(i, places int) *big.Int {
 
 func TestLog2Table(t *testing.T) {
 	for i, got := range log2Table[:256] {
-		want := log2Digits(i, logBits+1) // one place more, to round
+		want := log2Digits(i, logBits+1) // one more digit, to round
 		want.Add(want, big.NewInt(1)).Rsh(want, 1)
 		if got != want.Uint64() {
 			t.Errorf("log2Table[%d] = %#x, want %#x", i, got, want)
@@ -48,7 +48,7 @@ func TestNegLog2(t *testing.T) {
 		got := math.Ldexp(float64(negLog2(h)), -logBits)
 		u, _ := new(big.Float).SetMantExp(new(big.Float).SetUint64(max(h, 1)), -64).Float64()
 		want := -math.Log2(u)
-		if h > 1<<63 { // near 1 the rounding of u to a float64 matters
+		if h > 1<<63 { // near 1, the rounding of u to a float64 matters
 			want = -math.Log1p(-math.Ldexp(float64(-h), -64)) / math.Ln2
 		}
 		if diff := math.Abs(got - want); diff > 2.8e-6 {
@@ -80,7 +80,7 @@ func TestNegLog2(t *testing.T) {
 	}
 }
 
-// It may be flat, but must never rise: ties within a class rely on it.
+// negLog2 must never rise, because the order of ties within a class relies on it. It may be flat.
 func TestNegLog2NeverRises(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		a, b := rapid.Uint64().Draw(t, "a"), rapid.Uint64().Draw(t, "b")
@@ -159,8 +159,8 @@ func TestAssignWeighted(t *testing.T) {
 	})
 }
 
-// Both paths of Assign give the same owners for equal weights: no partition moves
-// because weights become equal.
+// If all weights are equal, both algorithms of Assign return the same owners. So no partition moves only because
+// weights become equal.
 func TestPathsAgreeOnEqualWeights(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		weight := rapid.Uint32Range(1, math.MaxUint32).Draw(t, "weight")

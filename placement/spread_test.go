@@ -9,17 +9,15 @@ import (
 	"github.com/roost-cluster/roost/placement"
 )
 
-// chiSquare is the sum of (count − expected)² / expected over the nodes. If
-// partitions fall to nodes at random, its mean is nodes−1 and its variance
-// 2·(nodes−1), for any weights.
+// chiSquare returns the sum of (count − expected)² / expected over the nodes. If partitions go to nodes at random, its
+// mean is nodes−1 and its variance is 2·(nodes−1), for any weights.
 func chiSquare(t *placement.Table) float64 {
 	cv := t.Balance().CV // checked against plain arithmetic in balance_test.go
 	return cv * cv * float64(t.Partitions())
 }
 
-// Over many fleets the spread is that of independent random draws,
-// neither more uneven nor suspiciously even. The fleets are fixed, so that the
-// test always gives the same result.
+// Averaged over many fleets, the spread equals the spread of independent random draws, neither larger nor suspiciously
+// small. The fleets are fixed, so the test always gives the same result.
 func TestSpreadIsRandom(t *testing.T) {
 	const fleets = 200
 	for _, tt := range []struct {
@@ -55,8 +53,7 @@ func TestSpreadIsRandom(t *testing.T) {
 	}
 }
 
-// rawFNV is a strategy with a weak hash: the node with the highest FNV-1a of node‖partition owns the
-// partition.
+// rawFNV is a strategy with a weak hash. The node with the highest FNV-1a of node‖partition owns the partition.
 type rawFNV struct{ byTurns }
 
 func (rawFNV) Assign(nodes []placement.Node, partitions int) ([]int, error) {
@@ -74,7 +71,7 @@ func (rawFNV) Assign(nodes []placement.Node, partitions int) ([]int, error) {
 	return owners, nil
 }
 
-// starved counts the fleets of three, of many, in which a node owns no partition.
+// starved creates 300 fleets of three nodes, and returns in how many of them a node owns no partition.
 func starved(t *testing.T, s placement.Strategy, partitions int) int {
 	t.Helper()
 	const fleets = 300
@@ -97,7 +94,7 @@ func TestEveryNodeOwnsPartitions(t *testing.T) {
 			t.Errorf("%d partitions: in %d fleets a node owns nothing", partitions, n)
 		}
 	}
-	// The test sees a weak hash: it fails nearly always.
+	// With a weak hash, a node owns nothing in nearly every fleet, so the check above can fail.
 	if n := starved(t, rawFNV{}, 64); n < 270 {
 		t.Errorf("raw FNV-1a starves a node in only %d fleets of 300", n)
 	}

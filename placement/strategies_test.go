@@ -18,13 +18,13 @@ import (
 // builtin is a strategy of the package, with the claims of its doc comment.
 type builtin struct {
 	fresh    func() placement.Strategy
-	minimal  bool // a join moves partitions only to the joiner, a leave only the leaver's
+	minimal  bool // a join moves partitions only to the joiner, and a leave moves only the leaver's partitions
 	weighted bool // shares follow weights
 	loads    bool // owners depend on the number of partitions of each node, which Rank cannot know
 }
 
-// builtins has two rows for every strategy of the package: alone, and with zones. A new row runs the tests of
-// this file, and adds lines to testdata/golden/strategies.
+// builtins has two rows for every strategy of the package, without and with zones. The tests of this file run for each
+// row, and testdata/golden/strategies has lines for each row.
 func builtins() map[string]builtin {
 	all := map[string]builtin{
 		"rendezvous":             {fresh: placement.Rendezvous, minimal: true, weighted: true},
@@ -42,7 +42,7 @@ func builtins() map[string]builtin {
 	return all
 }
 
-// Each name in the text for users is valid and has its rows.
+// Each name in the text for users is a valid strategy and has its rows.
 func TestEveryStrategyHasRows(t *testing.T) {
 	list, _, _ := strings.Cut(placement.Strategies, ", each also with +zones")
 	all, names := builtins(), strings.Split(regexp.MustCompile(` \([^)]*\)`).ReplaceAllString(list, ""), ", ")
@@ -61,8 +61,7 @@ func TestEveryStrategyHasRows(t *testing.T) {
 	}
 }
 
-// ofEachBuiltin runs a test for each strategy, in a fixed order, which rapid's seeds
-// need.
+// ofEachBuiltin runs a test for each strategy. The order is fixed, because rapid's seeds depend on it.
 func ofEachBuiltin(t *testing.T, test func(t *testing.T, b builtin)) {
 	t.Helper()
 	all := builtins()
@@ -86,7 +85,7 @@ func TestBuiltinNames(t *testing.T) {
 	}
 }
 
-// Parameters out of bounds count as the nearest ones.
+// A parameter that is out of bounds counts as the nearest valid value.
 func TestParametersHaveBounds(t *testing.T) {
 	for _, tt := range []struct {
 		s    placement.Strategy
@@ -104,8 +103,7 @@ func TestParametersHaveBounds(t *testing.T) {
 	}
 }
 
-// anyFleet draws nodes with zones and with weights that every strategy takes, 0 among
-// them.
+// anyFleet draws nodes with zones and weights that every strategy accepts. Some weights are 0.
 func anyFleet(least int) *rapid.Generator[[]placement.Node] {
 	node := rapid.Custom(func(t *rapid.T) placement.Node {
 		return placement.Node{
@@ -117,8 +115,8 @@ func anyFleet(least int) *rapid.Generator[[]placement.Node] {
 	return rapid.SliceOfNDistinct(node, least, 10, func(n placement.Node) lease.NodeID { return n.ID })
 }
 
-// For every fleet the table is total, and a function of the set
-// of nodes of weight above 0: neither their order nor earlier calls have influence.
+// In every table, each partition has an owner. The table depends only on the nodes with a weight above 0, but not on
+// their order or on earlier calls.
 func TestEveryStrategyIsAFunctionOfTheFleet(t *testing.T) {
 	ofEachBuiltin(t, func(t *testing.T, b builtin) {
 		used := b.fresh()
@@ -143,8 +141,8 @@ func TestEveryStrategyIsAFunctionOfTheFleet(t *testing.T) {
 	})
 }
 
-// A change of one weight, also to 0 and from 0, moves partitions only
-// to or from that node, and none if weights do not count.
+// If a node's weight changes, partitions move only to or from that node, even if the weight is 0 before or afterwards.
+// If the strategy ignores weights, a change between positive weights moves no partition.
 func TestMinimalStrategiesMoveTheMinimum(t *testing.T) {
 	ofEachBuiltin(t, func(t *testing.T, b builtin) {
 		if !b.minimal {
@@ -153,7 +151,7 @@ func TestMinimalStrategiesMoveTheMinimum(t *testing.T) {
 		s := b.fresh()
 		rapid.Check(t, func(t *rapid.T) {
 			nodes := anyFleet(2).Draw(t, "nodes")
-			nodes[0].Weight = 100 // so that there is an owner
+			nodes[0].Weight = 100 // so that there is always an owner
 			partitions := anyPartitions().Draw(t, "partitions")
 			one := &nodes[rapid.IntRange(1, len(nodes)-1).Draw(t, "node")]
 			weights := []uint32{
@@ -176,9 +174,9 @@ func TestMinimalStrategiesMoveTheMinimum(t *testing.T) {
 	})
 }
 
-// Over many fleets, the mean share of a node corresponds to its weight. The bound is four standard errors of
-// the mean of random draws, which is generous for strategies that level; an arc of a ring varies as one of
-// 150.
+// Averaged over many fleets, the share of a node corresponds to its weight. The tolerance is four standard errors of
+// the mean of random draws, which is generous for strategies that even out the load. For rings, it assumes 150 points
+// per node.
 func TestMeanSharesFollowWeights(t *testing.T) {
 	const fleets, partitions = 60, 1024
 	ofEachBuiltin(t, func(t *testing.T, b builtin) {
@@ -204,7 +202,7 @@ func TestMeanSharesFollowWeights(t *testing.T) {
 			if b.weighted {
 				share = float64(w) / total
 			}
-			points := 150 * share * float64(len(weights)) // of a ring's
+			points := 150 * share * float64(len(weights)) // points of this node on a ring
 			want := share * partitions
 			sigma := math.Sqrt(want*(1-share) + want*want/points)
 			if got := counts[i] / fleets; math.Abs(got-want) > 4*sigma/math.Sqrt(fleets) {

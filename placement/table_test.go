@@ -38,8 +38,7 @@ func TestOf(t *testing.T) {
 	}
 }
 
-// Compute checks ids and the rest of its input, with every strategy, and names the
-// problem.
+// Compute rejects invalid ids and other invalid input, with every strategy, and the error names the problem.
 func TestComputeRejects(t *testing.T) {
 	two := equals("a", "b")
 	broken := errors.New("broken")
@@ -109,7 +108,7 @@ func TestComputeRejects(t *testing.T) {
 	}
 }
 
-// Tables without owners answer every call without a panic.
+// Tables without owners answer every call, and never panic.
 func TestNoOwners(t *testing.T) {
 	for _, tt := range []struct {
 		name       string
@@ -180,8 +179,7 @@ func TestTable(t *testing.T) {
 	}
 }
 
-// Ranks are distinct, the owner first, min(n, members), for any result of the
-// strategy.
+// Whatever the strategy returns, Rank returns at most n distinct nodes, with the owner first.
 func TestTableRank(t *testing.T) {
 	for _, tt := range []struct {
 		name string
@@ -210,7 +208,7 @@ func TestTableRank(t *testing.T) {
 	}
 }
 
-// Lookups are free of allocations.
+// Lookups do not allocate memory.
 func TestLookupsDoNotAllocate(t *testing.T) {
 	table := mustCompute(t, placement.DefaultPartitions, fleet(0, 100)...)
 	key := strings.Repeat("a long room name ", 20)
@@ -227,7 +225,7 @@ func TestLookupsDoNotAllocate(t *testing.T) {
 	}
 }
 
-// Every strategy has a reason for an owner.
+// For every strategy, Why gives a reason for the owner.
 func TestWhy(t *testing.T) {
 	nodes := equals("a", "b", "c")
 	for _, tt := range []struct {

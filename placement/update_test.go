@@ -77,7 +77,8 @@ func mustDerive(t rapid.TB, base *placement.Table, nodes ...placement.Node) *pla
 	return table
 }
 
-// BenchmarkChange measures a join, a leave and a change of weight, derived and afresh.
+// BenchmarkChange measures the computation of a table after a join, a leave and a change of weight, with and without a
+// base.
 func BenchmarkChange(b *testing.B) {
 	for _, partitions := range []int{1024, 16384} {
 		for _, n := range []int{10, 100, 1000} {

@@ -95,7 +95,7 @@ func (t *Table) RankNear(p Partition, n int, zone string) []lease.NodeID {
 	return t.idsOf(ranked)
 }
 
-// away returns 0 for a node of the zone, and 1 for others.
+// away returns 0 for a node of the zone, and 1 for any other node.
 func away(n Node, zone string) int {
 	if n.Zone == zone {
 		return 0

@@ -16,7 +16,7 @@ import (
 func TestZoned(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		nodes := anyFleet(1).Draw(t, "nodes")
-		nodes[0].Weight = 1 // so that there is an owner
+		nodes[0].Weight = 1 // so that there is always an owner
 		base := rapid.SampledFrom([]placement.Strategy{
 			placement.Rendezvous(), placement.Bounded(100), placement.Modulo(), placement.ClassicRing(),
 		}).Draw(t, "base")
@@ -29,7 +29,7 @@ func TestZoned(t *testing.T) {
 	})
 }
 
-// fleetOf returns nodes in three zones, of one weight or of random ones.
+// fleetOf returns nodes in three zones, with equal or random weights.
 func fleetOf(rng *rand.Rand, n int, weighted bool) []placement.Node {
 	nodes := make([]placement.Node, n)
 	for i := range nodes {
@@ -41,8 +41,8 @@ func fleetOf(rng *rand.Rand, n int, weighted bool) []placement.Node {
 	return nodes
 }
 
-// The nodes of a tenant are distinct and spread over the zones; a node that leaves or joins replaces at
-// most one of them, and none if it is not among them.
+// The nodes of a tenant are distinct and spread over the zones. If a node leaves or joins, it replaces at most one of
+// them. If the node that leaves is not among them, nothing changes.
 func TestSubset(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	replaced := 0
@@ -94,8 +94,7 @@ func sorted(ids []lease.NodeID) []lease.NodeID {
 	return slices.Compact(slices.Sorted(slices.Values(ids)))
 }
 
-// Each node serves a share of the tenants that corresponds to its weight, and few pairs of tenants have the
-// same nodes.
+// The number of tenants that a node serves corresponds to its weight, and few tenants have exactly the same nodes.
 func TestSubsetSpreadsTenants(t *testing.T) {
 	var nodes []placement.Node
 	for i := range 20 {
@@ -113,7 +112,7 @@ func TestSubsetSpreadsTenants(t *testing.T) {
 		sets[fmt.Sprint(sorted(ids))]++
 	}
 	for id, count := range served {
-		low, high := 600, 860 // a fair share is 714, and 1,350 or so for twice the weight
+		low, high := 600, 860 // a fair share is 714, and about 1,350 for twice the weight
 		if id == "n07" {
 			low, high = 1200, 1500
 		}
@@ -126,7 +125,8 @@ func TestSubsetSpreadsTenants(t *testing.T) {
 	}
 }
 
-// The nodes are those of Rank, the nodes of a zone first, otherwise in the order of their rank.
+// RankNear returns the same nodes as Rank. The nodes of the reader's zone come first, and otherwise the order is that
+// of Rank.
 func TestRankNear(t *testing.T) {
 	rng := rand.New(rand.NewPCG(3, 4))
 	table := mustCompute(t, 16, fleetOf(rng, 9, true)...)

@@ -9,7 +9,7 @@ import (
 	"github.com/roost-cluster/roost/placement/assignment"
 )
 
-// at returns an assignment of three partitions without an owner, at a version.
+// at returns an assignment with the given version and three partitions without owners.
 func at(t *testing.T, version uint64) *assignment.Assignment {
 	t.Helper()
 	a, err := assignment.Decode(encoded(1, 3, version, []string{"b"}, 0, 1, 0, 0, []int{}, []any{nil, nil, nil}), 3)
@@ -19,8 +19,8 @@ func at(t *testing.T, version uint64) *assignment.Assignment {
 	return a
 }
 
-// Of two assignments whose versions are impossibly far apart, both sides keep the lower
-// one, and no node begins at a version after which it could not write.
+// If the versions of two assignments are impossibly far apart, nodes keep the lower version. No node accepts a first
+// version that is so high that the node could no longer write.
 func TestMergeFarApart(t *testing.T) {
 	const far = 1 << 32
 	for _, tc := range []struct {
@@ -45,7 +45,7 @@ func TestMergeFarApart(t *testing.T) {
 	}
 }
 
-// After the last version, which a node without an assignment may be told, no node can write.
+// No node can write after the last possible version, which a node without an assignment may receive.
 func TestRecordAfterTheLastVersion(t *testing.T) {
 	last := at(t, 1<<53)
 	table := mustCompute(t, placement.Input{Nodes: equals("a", "b"), Partitions: 3, Strategy: placement.LeastPartitions(1, 3), Memory: last})
@@ -54,7 +54,7 @@ func TestRecordAfterTheLastVersion(t *testing.T) {
 	}
 }
 
-// A quorum is not larger than its voters are many.
+// Decode rejects an assignment with more active nodes than voters.
 func TestDecodeRefusesQuorum(t *testing.T) {
 	for active, ok := range map[int]bool{0: true, 2: true, 3: false, lease.MaxNodes: false, -1: false} {
 		a := recorded(t, 3, assignment.Coordinator{ID: "a", Voters: []lease.NodeID{"a", "b"}, Active: active}, equals("a", "b")...)

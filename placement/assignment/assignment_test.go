@@ -13,9 +13,8 @@ import (
 	"github.com/roost-cluster/roost/placement/assignment"
 )
 
-// anyHistory draws an assignment that a coordinator wrote from base on: nodes join and leave, permanently or
-// not, and the coordinator makes passes. since is the start of the coordinator, for the genesis if there is
-// no base.
+// anyHistory draws an assignment that a coordinator has developed from base: nodes join and leave, some of them
+// permanently, and the coordinator makes passes. Without a base, since is the coordinator's start time in the genesis.
 func anyHistory(base *assignment.Assignment, by lease.NodeID, since uint64) *rapid.Generator[*assignment.Assignment] {
 	return rapid.Custom(func(t *rapid.T) *assignment.Assignment {
 		m := &run{t: t, strategy: placement.LeastPartitions(1, 3), partitions: 20, assigned: base}
@@ -50,8 +49,8 @@ func merge(t rapid.TB, all ...*assignment.Assignment) *assignment.Assignment {
 	return merged
 }
 
-// Nodes that receive the assignments of several coordinators, in any order and
-// any number of times, end with the same one.
+// Nodes receive the assignments of several coordinators, in any order and any number of times. They all end with the
+// same assignment.
 func TestMergeConverges(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		base := anyHistory(nil, "x", 5).Draw(t, "base")
@@ -76,8 +75,8 @@ func TestMergeConverges(t *testing.T) {
 	})
 }
 
-// Two coordinators at once, during a change-over, with one view. They move the
-// same partitions, not twice as many.
+// While the coordinator changes, two nodes may be coordinators at the same time. If they see the same members, both
+// move the same partitions, so their merged assignment does not move twice as many.
 func TestMergeOfOneView(t *testing.T) {
 	deal := slices.Concat(slices.Repeat([]lease.NodeID{"a"}, 12), slices.Repeat([]lease.NodeID{"b"}, 12))
 	m := held(t, placement.LeastPartitions(1, 4), deal, "a", "b")
@@ -90,7 +89,8 @@ func TestMergeOfOneView(t *testing.T) {
 	}
 }
 
-// With different views, the changes of both stay, except for common partitions.
+// If two coordinators see different members, the merged assignment keeps the changes of both. If both changed a
+// partition, only one change is kept.
 func TestMergeOfTwoViews(t *testing.T) {
 	m := held(t, placement.LeastPartitions(1, 2), slices.Repeat([]lease.NodeID{"a", "b"}, 12), "a", "b")
 	one, other := *m, *m
@@ -111,8 +111,8 @@ func TestMergeOfTwoViews(t *testing.T) {
 	}
 }
 
-// The merged version is never lower than either: otherwise the newer assignment could
-// look like the older one, and no node would fetch it.
+// A merged assignment has at least the version of both assignments. Otherwise a newer assignment could look older, and
+// no node would fetch it.
 func TestMergeKeepsVersion(t *testing.T) {
 	m := newRun(t, placement.LeastPartitions(1, 1), 1, equals("a")...)
 	one, other := *m, *m
@@ -158,7 +158,7 @@ func TestQuorum(t *testing.T) {
 			t.Errorf("of abcd, %q may write: %v", tt.members, got)
 		}
 	}
-	// Voters that have just gone count as voters, and not as active.
+	// A node that has just left counts as a voter, but not as an active member.
 	two := recorded(t, 3, assignment.Coordinator{ID: "a", Voters: []lease.NodeID{"a", "b", "c", "d"}, Active: 2}, equals("a")...)
 	if !two.Quorum([]lease.NodeID{"c", "d"}) || two.Quorum([]lease.NodeID{"d"}) {
 		t.Error("as many members as were active may write, and no fewer")
@@ -180,7 +180,7 @@ func TestMergeRefusesOtherPartitions(t *testing.T) {
 	}
 }
 
-// Every record has a reason.
+// Why has a reason for every kind of change.
 func TestWhy(t *testing.T) {
 	nodes := equals("a", "b", "c")
 	m := &run{t: t, strategy: placement.LeastPartitions(1, 2), partitions: 8}

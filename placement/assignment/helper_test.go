@@ -11,7 +11,7 @@ import (
 	"github.com/roost-cluster/roost/placement/assignment"
 )
 
-// run has the table and the assignment of a cluster, without the cluster.
+// run has the table and the assignment of a cluster, but no nodes that exchange them.
 type run struct {
 	t          rapid.TB
 	strategy   placement.Strategy
@@ -27,7 +27,7 @@ func newRun(t rapid.TB, s placement.Strategy, partitions int, nodes ...placement
 	return m
 }
 
-// change is a change of nodes, recorded by the coordinator.
+// change computes the table for other nodes, and records it as the coordinator would.
 func (m *run) change(nodes ...placement.Node) {
 	m.t.Helper()
 	m.compute(nodes...)
@@ -53,7 +53,7 @@ func (m *run) pass() int {
 	return moved(before, owners(m.table))
 }
 
-// level makes passes until one moves nothing, and returns what each one moved.
+// level makes passes until a pass moves nothing, and returns how many partitions each pass moved.
 func (m *run) level() (moves []int) {
 	m.t.Helper()
 	for range 10 * m.partitions {
@@ -83,7 +83,7 @@ func counts(t *placement.Table) (c []int) {
 	return c
 }
 
-// held returns the run of a cluster with such owners.
+// held returns the run of a cluster in which the partitions have the given owners.
 func held(t rapid.TB, s placement.Strategy, deal []lease.NodeID, ids ...lease.NodeID) *run {
 	t.Helper()
 	nodes := equals(ids...)
@@ -113,7 +113,7 @@ func mustCompute(t rapid.TB, in placement.Input) *placement.Table {
 	return table
 }
 
-// recorded is the first assignment over nodes.
+// recorded returns the first assignment over nodes.
 func recorded(t rapid.TB, partitions int, c assignment.Coordinator, nodes ...placement.Node) *assignment.Assignment {
 	t.Helper()
 	return assignment.Record(mustCompute(t, placement.Input{Nodes: nodes, Partitions: partitions}), c)
@@ -146,7 +146,7 @@ func fleet(n int) (nodes []placement.Node) {
 
 func owners(t *placement.Table) []lease.NodeID { return t.Export(0).Owners }
 
-// anyNodes draws up to most nodes, of one weight or of several.
+// anyNodes draws least to most nodes, with equal or different weights.
 func anyNodes(least, most int) *rapid.Generator[[]placement.Node] {
 	return rapid.Custom(func(t *rapid.T) []placement.Node {
 		ids := rapid.StringMatching(`[a-zA-Z0-9._:-]{1,3}`)
@@ -163,7 +163,7 @@ func anyNodes(least, most int) *rapid.Generator[[]placement.Node] {
 	})
 }
 
-// without returns the nodes with other ids.
+// without returns the nodes except those with the given ids.
 func without(nodes []placement.Node, ids ...lease.NodeID) []placement.Node {
 	return slices.DeleteFunc(slices.Clone(nodes), func(n placement.Node) bool { return slices.Contains(ids, n.ID) })
 }

@@ -13,13 +13,13 @@ import (
 	"github.com/roost-cluster/roost/placement/assignment"
 )
 
-// The golden vectors.
+// These vectors pin the moves of passes.
 func TestLeastVectors(t *testing.T) {
 	for _, tt := range []struct{ from, to, moves []int }{
 		{[]int{1, 2, 0}, []int{1, 1, 1}, []int{1}},
 		{[]int{2, 0, 0}, []int{1, 1, 0}, []int{1}},
 		{[]int{1, 1, 0}, []int{1, 1, 0}, nil},
-		{[]int{9, 0, 0}, []int{3, 3, 3}, []int{6}}, // no limit: in one pass
+		{[]int{9, 0, 0}, []int{3, 3, 3}, []int{6}}, // without a limit, one pass makes all moves
 	} {
 		partitions := 0
 		var deal []lease.NodeID
@@ -39,8 +39,8 @@ func TestLeastVectors(t *testing.T) {
 	}
 }
 
-// Passes end, also with a threshold of 1 and P mod n ≠ 0, and none moves more
-// than maxMoves.
+// Passes end after some time, even with a threshold of 1 and if the partitions cannot be divided evenly. No pass moves
+// more than maxMoves partitions.
 func TestLeastLevels(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		threshold := rapid.IntRange(1, 4).Draw(t, "threshold")
@@ -55,7 +55,7 @@ func TestLeastLevels(t *testing.T) {
 				t.Errorf("%d partitions moved in one pass, at most %d", n, maxMoves)
 			}
 		}
-		// The reference model of the measure: distances from fair shares, in floating point.
+		// The reference model measures the distances from fair shares with floating-point numbers.
 		var least, most, total float64
 		for _, n := range m.table.Nodes() {
 			total += float64(n.Weight)
@@ -73,8 +73,8 @@ func TestLeastLevels(t *testing.T) {
 	})
 }
 
-// plainKeep deals in plain steps: each partition without an owner goes to the node
-// that is furthest below its share, the first of equal ones.
+// plainKeep is a simple reference model of Keep. Each partition without an owner goes to the node that is furthest
+// below its fair share. If several nodes are equally far below, the first of them gets the partition.
 func plainKeep(before []lease.NodeID, nodes []placement.Node) []lease.NodeID {
 	has := make(map[lease.NodeID]int64)
 	var total int64
@@ -96,7 +96,7 @@ func plainKeep(before []lease.NodeID, nodes []placement.Node) []lease.NodeID {
 		}
 		var best placement.Node
 		for _, n := range nodes {
-			// More missing than the best so far?
+			// Is this node further below its share than the best node so far?
 			if best.ID == "" || int64(len(before))*int64(n.Weight)-has[n.ID]*total > int64(len(before))*int64(best.Weight)-has[best.ID]*total {
 				best = n
 			}
@@ -107,8 +107,8 @@ func plainKeep(before []lease.NodeID, nodes []placement.Node) []lease.NodeID {
 	return after
 }
 
-// The partitions of a leaver go to the nodes with the fewest, and no other
-// partition moves. The leaver gets its partitions back when it returns.
+// The partitions of a node that leaves go to the nodes with the fewest partitions, and no other partition moves. If the
+// node returns, it gets its partitions back.
 func TestLeastLeaveAndReturn(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		nodes := anyNodes(2, 8).Draw(t, "nodes")
@@ -133,8 +133,8 @@ func TestLeastLeaveAndReturn(t *testing.T) {
 	})
 }
 
-// A second leave moves no partition that the first one moved: without deputies,
-// the partitions of the first leaver would be dealt out again.
+// A second leave does not move the partitions that the first leave moved. Without deputies, the partitions of the first
+// node that left would be distributed again.
 func TestLeastDeputiesStay(t *testing.T) {
 	nodes := equals("a", "b", "c", "d", "e")
 	m := newRun(t, placement.LeastPartitions(1, 3), 100, nodes...)
@@ -148,8 +148,8 @@ func TestLeastDeputiesStay(t *testing.T) {
 	}
 }
 
-// A node that was cut off owns every partition by its own record. After the heal it
-// takes none from the others.
+// A node that was cut off owns every partition in its own assignment. When the split ends, it takes no partition from
+// the other nodes.
 func TestLeastAloneTakesNothing(t *testing.T) {
 	nodes := equals("a", "b", "c")
 	m := newRun(t, placement.LeastPartitions(1, 3), 30, nodes...)
@@ -172,14 +172,14 @@ func TestLeastAloneTakesNothing(t *testing.T) {
 	}
 }
 
-// A node that began alone, because it found no cluster, takes no partition either,
-// after any number of versions.
+// A node that started alone, because it found no cluster, takes no partition from the cluster that it joins later,
+// however many versions it has written.
 func TestLeastBeganAlone(t *testing.T) {
 	m := newRun(t, placement.LeastPartitions(1, 3), 30, equals("a", "b")...)
 	before := owners(m.table)
 	for _, id := range []lease.NodeID{"0", "z"} {
 		theirs := recorded(t, 30, assignment.Coordinator{ID: id, Since: 1}, equals(id)...)
-		for range 5 { // it comes and goes
+		for range 5 { // it leaves and returns several times
 			m.assigned, theirs = theirs, m.assigned
 			m.change(equals(id)...)
 			m.change(equals("y")...)
@@ -193,8 +193,8 @@ func TestLeastBeganAlone(t *testing.T) {
 	}
 }
 
-// A deputy ends when the owner returns. A deputy that stayed on record would inherit
-// all partitions at a death years later, however full it is.
+// When an owner returns, its deputies are removed from the record. Otherwise a deputy would inherit all these
+// partitions when the owner crashes years later, even if the deputy already has many partitions.
 func TestLeastDeputyOfThePast(t *testing.T) {
 	nodes := equals("a", "b")
 	m := newRun(t, placement.LeastPartitions(1, 0), 100, nodes...)
@@ -209,7 +209,7 @@ func TestLeastDeputyOfThePast(t *testing.T) {
 	}
 }
 
-// The deputy succeeds an owner that is gone permanently. If that owner returns, it is a newcomer.
+// If an owner is declared gone, its deputy becomes the owner. If the former owner returns, it counts as a newcomer.
 func TestLeastGone(t *testing.T) {
 	nodes := equals("a", "b", "c")
 	m := newRun(t, placement.LeastPartitions(1, 3), 30, nodes...)
@@ -228,13 +228,13 @@ func TestLeastGone(t *testing.T) {
 	}
 }
 
-// A partition does not move again before its last move is applied.
+// A partition does not move again until all nodes have applied its last move.
 func TestLeastNeverMovesWhatIsMoving(t *testing.T) {
 	m := held(t, placement.LeastPartitions(1, 0), slices.Repeat([]lease.NodeID{"a"}, 10), "a")
 	settled := m.assigned.Version()
 	m.change(equals("a", "b")...)
 	m.pass()
-	before := owners(m.table) // five at a, and five at b, which are still moving
+	before := owners(m.table) // a has five, and five are still moving to b
 	m.change(equals("b", "c", "d")...)
 	if got := counts(m.table); !slices.Equal(got, []int{5, 3, 2}) {
 		t.Fatalf("counts %v", got)
@@ -248,7 +248,7 @@ func TestLeastNeverMovesWhatIsMoving(t *testing.T) {
 	}
 }
 
-// A pass moves the partition first that has not moved for longest.
+// A pass first moves the partitions that have not moved for the longest time.
 func TestLeastMovesTheOldestFirst(t *testing.T) {
 	m := held(t, placement.LeastPartitions(1, 1), []lease.NodeID{"a", "a", "b"}, "a", "b")
 	m.change(equals("b")...)
@@ -260,7 +260,7 @@ func TestLeastMovesTheOldestFirst(t *testing.T) {
 	}
 }
 
-// A pass over the partitions of an absent owner moves them from deputy to deputy.
+// If the owner of partitions is absent, a pass moves them from deputy to deputy.
 func TestLeastLevelsDeputies(t *testing.T) {
 	m := held(t, placement.LeastPartitions(1, 0), slices.Repeat([]lease.NodeID{"a"}, 6), "a", "b")
 	m.change(equals("b")...)
@@ -274,7 +274,7 @@ func TestLeastLevelsDeputies(t *testing.T) {
 	}
 }
 
-// While passes are under way, the advice is not to raise Partitions.
+// While passes can still even out the load, there is no advice to raise Partitions.
 func TestLeastAdvice(t *testing.T) {
 	m := newRun(t, placement.LeastPartitions(1, 3), 60, equals("a", "b")...)
 	m.change(equals("a", "b", "c")...)

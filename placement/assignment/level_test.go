@@ -10,7 +10,7 @@ import (
 	"github.com/roost-cluster/roost/placement/assignment"
 )
 
-// The reference model of Levelled makes the passes one after the other.
+// The reference model of Levelled makes one pass after the other.
 func TestLevelled(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		threshold, maxMoves := rapid.IntRange(1, 3).Draw(t, "threshold"), rapid.IntRange(0, 4).Draw(t, "max moves")
@@ -27,8 +27,8 @@ func TestLevelled(t *testing.T) {
 		m.compute(others...)
 		table, passes := assignment.Levelled(m.table) // before the change is recorded
 		m.change(others...)
-		// An imported table ends with the same counts, but not with the same
-		// partitions: an export does not have the order of moves.
+		// An imported table ends with the same counts, but not with the same partitions, because an export does not
+		// contain the order of moves.
 		read, err := m.table.Export(0).Table()
 		if err != nil {
 			t.Fatal(err)

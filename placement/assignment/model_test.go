@@ -18,7 +18,7 @@ const (
 	modelPartitions = 3
 )
 
-// modelFault is what a broken variant does.
+// modelFault is a deliberate mistake in the protocol. The tests check that the model finds each mistake.
 type modelFault string
 
 const (
@@ -32,35 +32,35 @@ const (
 	hastyPasses modelFault = "a pass does not wait for the last one"
 )
 
-// modelWorld is three nodes with real assignments. All that a node ever had may reach any
-// node at any time, any number of times, or never.
+// modelWorld is a state of three nodes with real assignments. Any node may receive any assignment that a node ever had,
+// at any time, any number of times, or never.
 type modelWorld struct {
 	*modelLaws
 	at      [modelPlaces]modelNode
-	sent    []*Assignment // that some node had
+	sent    []*Assignment // assignments that some node had
 	written []*Assignment
 	lives   uint64
 	left    modelLimits
-	moved   bool // by a pass
+	moved   bool // a pass has moved a partition, or an owner was declared gone
 	broken  string
 }
 
-// modelLaws hold in all states of a world.
+// modelLaws are the same in all states of a world.
 type modelLaws struct {
 	fault modelFault
-	first *placement.Table // of all nodes
+	first *placement.Table // the table that all nodes have at first
 }
 
-// modelLimits bound what may happen.
+// modelLimits are the maximum numbers of events of each kind.
 type modelLimits struct {
 	views, writes, passes, gone, crashes, starts int
 
-	alone bool // one node began alone, and the others have just joined
+	alone bool // one node started alone, and the others have just joined
 }
 
 type modelNode struct {
 	since    uint64 // incarnation; 0 = no process
-	view     uint8  // a bit for each node that it takes for live
+	view     uint8  // a bit for each node that it considers live
 	current  *Assignment
 	followed uint64 // version that all nodes had at some time
 }
@@ -87,7 +87,7 @@ func newModelWorld(l modelLimits, f modelFault) *modelWorld {
 	return w
 }
 
-// table is what a node computes.
+// table returns the table that a node computes.
 func (w *modelWorld) table(i int) *placement.Table {
 	n := w.at[i]
 	in := placement.Input{Partitions: modelPartitions, Strategy: placement.LeastPartitions(1, 1), Memory: n.current}
@@ -103,8 +103,7 @@ func (w *modelWorld) table(i int) *placement.Table {
 	return t
 }
 
-// coordinator returns node i as a writer, and whether it may write: as the core of a
-// node does.
+// coordinator returns node i as a writer, and reports whether it may write. It decides like the core of a node.
 func (w *modelWorld) coordinator(i int) (Coordinator, bool) {
 	n := w.at[i]
 	c := Coordinator{ID: modelID(i), Since: n.since}
@@ -131,7 +130,7 @@ func (w *modelWorld) coordinator(i int) (Coordinator, bool) {
 	return c, may && first == i
 }
 
-// write has node i record its table, or make a pass if nothing is to be recorded.
+// write makes node i record its table if the node may write. With gone, the node also declares the absent owners gone.
 func (w *modelWorld) write(i int, gone bool) {
 	c, ok := w.coordinator(i)
 	if !ok {
@@ -186,7 +185,7 @@ func (w *modelWorld) wrote(i int, a *Assignment) {
 	}
 }
 
-// has makes an assignment the one of a node, which from then on may arrive anywhere.
+// has gives an assignment to a node. From then on, any node may receive it.
 func (w *modelWorld) has(i int, a *Assignment) {
 	if before := w.at[i].current; before != nil && before.genesis == a.genesis && a.Version() < before.Version() {
 		w.breaks(neverBack)
@@ -197,7 +196,7 @@ func (w *modelWorld) has(i int, a *Assignment) {
 	}
 }
 
-// receive has a node take in an assignment.
+// receive makes a node receive an assignment and merge it.
 func (w *modelWorld) receive(i int, b *Assignment) {
 	a := w.at[i].current
 	var merged *Assignment
@@ -258,7 +257,7 @@ func (w *modelWorld) key() string {
 	return fmt.Sprint(string(b), w.left, w.moved, w.broken)
 }
 
-// The invariants.
+// These are the invariants.
 const (
 	oneSide     = "of two sides of one beginning, one may write"
 	neverBack   = "the version of a node never goes back"
@@ -268,7 +267,7 @@ const (
 	returns     = "at rest an owner that is back has what it had"
 )
 
-// next visits what can happen.
+// next visits all states that can follow this state.
 func (w *modelWorld) next(visit func(string, *modelWorld)) {
 	do := func(what string, f func(*modelWorld)) {
 		n := *w
@@ -314,8 +313,8 @@ func (w *modelWorld) next(visit func(string, *modelWorld)) {
 	}
 }
 
-// calm reports whether the views of all nodes are those of a split that has lasted: an owner
-// is gone only when it has been away for ten TTLs.
+// calm reports whether all nodes see what they would see after a long split. A node declares an owner gone only after
+// the owner was away for ten TTLs.
 func (w *modelWorld) calm(i int) bool {
 	view := w.at[i].view
 	for k, n := range w.at {
@@ -327,7 +326,8 @@ func (w *modelWorld) calm(i int) bool {
 	return true
 }
 
-// oneSide: the sides see nothing of each other, and their assignments began as one.
+// oneSide checks that at most one of two nodes may write, if they see no common nodes, and if their assignments have a
+// common first version.
 func (w *modelWorld) oneSide() bool {
 	for i, a := range w.at {
 		for _, b := range w.at[:i] {
@@ -344,12 +344,12 @@ func (w *modelWorld) oneSide() bool {
 	return true
 }
 
-// atRest returns the invariant that does not hold once all messages have arrived, in a different order at
-// each node.
+// atRest delivers all messages, in a different order at each node. It returns the invariant that is broken afterwards,
+// or an empty string.
 func (w *modelWorld) atRest() string {
 	rest := *w
 	var runs uint8
-	var kept bool // a process has run since the start
+	var kept bool // a process has been running since the start
 	for i, n := range rest.at {
 		if n.since != 0 {
 			runs |= 1 << i

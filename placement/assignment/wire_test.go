@@ -65,7 +65,7 @@ func FuzzDecode(f *testing.F) {
 				t.Error(err)
 			}
 		}
-		// Every assignment gives a table.
+		// Compute accepts every assignment that Decode accepts.
 		in := placement.Input{Nodes: equals("a", "b"), Partitions: 3, Strategy: placement.LeastPartitions(1, 3), Memory: a}
 		table, err := placement.Compute(in)
 		if err != nil {
@@ -73,7 +73,7 @@ func FuzzDecode(f *testing.F) {
 		}
 		for _, next := range []*assignment.Assignment{
 			level(t, table, assignment.Coordinator{ID: "a"}, a.Version(), false), assignment.Record(table, assignment.Coordinator{ID: "a"}),
-		} { // and other nodes can decode the next version
+		} { // other nodes can decode the next version
 			if _, err := assignment.Decode(next.Encode(), 3); err != nil {
 				t.Error(err)
 			}
@@ -82,7 +82,7 @@ func FuzzDecode(f *testing.F) {
 	})
 }
 
-// encoded returns an array of the fields, all of which are integers, texts, nil, or arrays of them.
+// encoded returns an array of fields. Each field is an integer, a text, nil, or an array of these.
 func encoded(fields ...any) []byte {
 	var b []byte
 	if err := codec.NewEncoderBytes(&b, &codec.MsgpackHandle{WriteExt: true, PositiveIntUnsigned: true}).Encode(fields); err != nil {
@@ -99,7 +99,7 @@ func tooManyIDs() (ids []string) {
 	return ids
 }
 
-// hostile returns encodings for three partitions that no node writes.
+// hostile returns encodings for three partitions that Decode must reject.
 func hostile() map[string][]byte {
 	ids := []string{"a", "b"}
 	none := []any{nil, nil, nil}
@@ -152,7 +152,7 @@ func hostile() map[string][]byte {
 	}
 }
 
-// A decoder allocates no more than a multiple of the bytes, whatever they claim.
+// Decode allocates only a little memory for hostile encodings, whatever sizes they claim.
 func TestDecodeOfHostileBytes(t *testing.T) {
 	_, err := assignment.Decode(encoded(1, 3, 7, []string{"a", "b"}, 0, 1, 7, 2, []int{1, 2}, []any{nil, []int{1, 7, 2, 2, 1, 2, 7}, nil}), 3)
 	if err != nil {
@@ -164,7 +164,7 @@ func TestDecodeOfHostileBytes(t *testing.T) {
 			t.Errorf("%s: %v, %v", name, a, err)
 		}
 		least := uint64(math.MaxUint64)
-		for range 3 { // the garbage collector may have taken what is kept for reuse
+		for range 3 { // the garbage collector may have emptied the pool of reusable buffers
 			var before, after runtime.MemStats
 			runtime.ReadMemStats(&before)
 			_, _ = assignment.Decode(b, 3)
@@ -177,7 +177,7 @@ func TestDecodeOfHostileBytes(t *testing.T) {
 	}
 }
 
-// The largest assignment fits into what a message has room for.
+// Even a very large assignment fits into the space that a message has for it.
 func TestLargestFits(t *testing.T) {
 	a := recorded(t, 16384, assignment.Coordinator{ID: "boss"}, fleet(1000)...)
 	b := a.Encode()
@@ -188,7 +188,7 @@ func TestLargestFits(t *testing.T) {
 	t.Logf("16,384 partitions of 1,000 nodes take %d bytes", len(b))
 }
 
-// TestWireVectors pins the bytes: agents of different releases exchange them.
+// TestWireVectors pins the encoded bytes, because agents of different releases exchange them.
 func TestWireVectors(t *testing.T) {
 	m := &run{t: t, strategy: placement.LeastPartitions(1, 2), partitions: 6}
 	step := func(c assignment.Coordinator, ids ...lease.NodeID) {
@@ -211,7 +211,7 @@ func TestWireVectors(t *testing.T) {
 	if got := hex.EncodeToString(m.assigned.Encode()); got != want || m.assigned.Digest().String() != "26c2a169c5e02f1b" {
 		t.Errorf("%s is %s\nwant %s", m.assigned.Digest(), got, want)
 	}
-	// The fields stand where the page of the wire format says, to an independent decoder.
+	// An independent decoder finds each field at the position that the page about the wire format specifies.
 	handle := &codec.MsgpackHandle{}
 	handle.RawToString = true
 	var v any

@@ -13,14 +13,13 @@ import (
 	"github.com/roost-cluster/roost/placement"
 )
 
-// TestBroken has a strategy for each breach of the contract, and the message of the
-// suite.
+// TestBroken has a strategy for each breach of the contract, and checks that the suite reports it.
 func TestBroken(t *testing.T) {
 	for _, tt := range []struct {
 		what  string
 		fresh func() placement.Strategy
-		check string // that has to fail
-		want  string // part of the message
+		check string // the check that must fail
+		want  string // part of the check's message
 	}{
 		{"no name", named(""), "Name", "is empty"},
 		{"a sign in the name", named("a=b"), "Name", "contains = or a line break"},
@@ -137,17 +136,17 @@ func TestBroken(t *testing.T) {
 	}
 }
 
-// The suite passes sound strategies.
+// Correct strategies pass the suite.
 func TestSound(t *testing.T) {
 	Strategy(t, always(patched{}), Options{Minimal: true, Nodes: mixedFleet(5)})
 	Strategy(t, func() placement.Strategy { return placement.Bounded(100) }, Options{RankIgnoresLoad: true})
 	Strategy(t, always(recalling{}), Options{Minimal: true})
 }
 
-// brokenEnv makes TestChild fail, in a separate process.
+// brokenEnv names the fault with which TestChild fails, in a separate process.
 const brokenEnv = "ROOST_PLACEMENTTEST_BROKEN"
 
-// TestChild is what TestReports runs; by itself it has nothing to do.
+// TestChild does nothing, unless TestReports runs it in a separate process.
 func TestChild(t *testing.T) {
 	switch os.Getenv(brokenEnv) {
 	case "process seed":
@@ -164,7 +163,7 @@ func TestChild(t *testing.T) {
 	}
 }
 
-// The report for the user: the failed checks, with reasons.
+// The suite reports the failed checks to the user, with reasons.
 func TestReports(t *testing.T) {
 	exe, err := os.Executable()
 	if err != nil {

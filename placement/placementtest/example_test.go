@@ -7,7 +7,7 @@ import (
 	"github.com/roost-cluster/roost/placement/placementtest"
 )
 
-// A test of a strategy. newShards would be your own.
+// To test your own strategy, replace newShards with its constructor.
 func ExampleStrategy() {
 	newShards := func() placement.Strategy { return placement.Bounded(110) }
 

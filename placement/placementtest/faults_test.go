@@ -11,7 +11,7 @@ import (
 	"github.com/roost-cluster/roost/placement"
 )
 
-// patched is rendezvous hashing with a fault put in.
+// patched is rendezvous hashing with a deliberate fault.
 type patched struct {
 	name   func() string
 	assign func(nodes []placement.Node, owners []int) ([]int, error)
@@ -41,7 +41,7 @@ func (b patched) Rank(nodes []placement.Node, p placement.Partition, n int) []in
 	return ranked
 }
 
-// explained is a strategy with one reason for everything.
+// explained is a strategy that gives the same reason for every owner.
 type explained struct {
 	patched
 	why func() string
@@ -51,7 +51,7 @@ func (e explained) Explain([]placement.Node, placement.Partition, int) string { 
 
 func explaining(why func() string) func() placement.Strategy { return always(explained{why: why}) }
 
-// recalling is a strategy that remembers, with a fault put in.
+// recalling is a strategy with a memory and a deliberate fault.
 type recalling struct {
 	patched
 	keep  func(held []int)
@@ -85,7 +85,7 @@ func levelling(f func(nodes []placement.Node, owners []int) []placement.Move) fu
 	return always(recalling{level: f})
 }
 
-// always returns a strategy without state as a constructor.
+// always returns a constructor that always returns the same strategy.
 func always(s placement.Strategy) func() placement.Strategy {
 	return func() placement.Strategy { return s }
 }
@@ -121,7 +121,7 @@ func needsRole(nodes []placement.Node, owners []int) ([]int, error) {
 	return owners, nil
 }
 
-// overflows counts thousandths of weights, in 32 bits.
+// overflows adds up thousandths of weights in 32 bits, which is too few.
 func overflows(nodes []placement.Node, owners []int) ([]int, error) {
 	sum := int32(0)
 	for _, n := range nodes {
@@ -164,7 +164,7 @@ func writesLabels(nodes []placement.Node, owners []int) ([]int, error) {
 	return owners, nil
 }
 
-// bySeed spreads by a hash of package hash/maphash.
+// bySeed distributes partitions with a hash of package hash/maphash.
 func bySeed(seed maphash.Seed) placement.Strategy {
 	owner := func(nodes []placement.Node, p placement.Partition) int {
 		return int(maphash.Comparable(seed, p) % uint64(len(nodes)))
@@ -188,10 +188,10 @@ func bySeed(seed maphash.Seed) placement.Strategy {
 
 func newSeeded() placement.Strategy { return bySeed(maphash.MakeSeed()) }
 
-// processSeed is a slip that no test within one process can see.
+// processSeed differs between processes. No test within a single process can notice this mistake.
 var processSeed = maphash.MakeSeed()
 
-// sticky leaves a partition where it was, as long as there is such a node.
+// sticky leaves a partition at its last owner as long as that node is in the list.
 type sticky struct {
 	patched
 	last atomic.Pointer[[]string]
@@ -214,10 +214,10 @@ func (s *sticky) Assign(nodes []placement.Node, partitions int) ([]int, error) {
 	return owners, err
 }
 
-// keeper returns its last result for nodes that look the same.
+// keeper returns its last result again if the nodes look the same.
 type keeper struct {
 	patched
-	byID   bool // with a copy of the slice, so that only weights can differ
+	byID   bool // compare ids only, on a copy of the slice, so that only weights can differ
 	nodes  []placement.Node
 	owners []int
 }
@@ -235,7 +235,7 @@ func (k *keeper) Assign(nodes []placement.Node, partitions int) ([]int, error) {
 	return owners, err
 }
 
-// rankKeeper ranks on the nodes of its first call.
+// rankKeeper ranks the nodes of its first call.
 type rankKeeper struct {
 	patched
 	nodes []placement.Node
@@ -255,8 +255,8 @@ func (k *rankKeeper) Rank(nodes []placement.Node, p placement.Partition, n int) 
 	return k.patched.Rank(nodes, p, n)
 }
 
-// scratch returns wrong results during another call, like one buffer for all calls,
-// but without a data race, which would end the test.
+// scratch returns wrong results if another call runs at the same time, as if all calls shared a buffer. A real shared
+// buffer would be a data race, which would end the test.
 type scratch struct {
 	patched
 	inside atomic.Int32

@@ -9,7 +9,7 @@ import (
 	"github.com/roost-cluster/roost/lease"
 )
 
-// sizes are those at which Ring states its costs.
+// sizes runs a benchmark with each number of nodes for which Ring states its costs.
 func sizes(b *testing.B, f func(b *testing.B, ids []lease.NodeID)) {
 	b.Helper()
 	for _, n := range []int{3, 100, 1000} {
@@ -44,9 +44,9 @@ func BenchmarkNew(b *testing.B) {
 	})
 }
 
-// BenchmarkSpread measures no time but the balance that Ring's documentation
-// states: over fleets of random names, always the same ones, the busiest node's
-// keys less the idlest's, in percent of the mean.
+// BenchmarkSpread measures the balance that Ring's documentation states. It creates fleets with random names, which are
+// the same in each run, and computes how many more keys the busiest node has than the least busy node, in percent of
+// the mean.
 func BenchmarkSpread(b *testing.B) {
 	for _, nodes := range []int{3, 5, 10} {
 		for _, run := range []struct{ keys, trials int }{{1000, 2000}, {10_000, 400}} {

@@ -6,7 +6,7 @@ import (
 	"github.com/roost-cluster/roost/placement/ring"
 )
 
-// The owner of a room, and the next in line.
+// Owner returns the owner of a room, and Owners also returns the next node.
 func ExampleRing() {
 	r, err := ring.New("node-a", "node-b", "node-c")
 	if err != nil {

@@ -28,8 +28,8 @@ import (
 	"github.com/roost-cluster/roost/lease"
 )
 
-// ErrEmpty means that a ring would have no nodes. New without arguments and Without for the last node return
-// it.
+// ErrEmpty means that a ring would have no nodes. New returns it if it gets no nodes, and Without returns it for the
+// last node.
 var ErrEmpty = errors.New("ring: a ring needs at least one node")
 
 // maxPoints limits the memory of a ring, at 16 bytes per point.

@@ -34,9 +34,9 @@ func owner(t rapid.TB, r *ring.Ring, key string) lease.NodeID {
 	return id
 }
 
-// The vectors that every implementation of this ring must give.
+// Every implementation of this ring must return these results.
 func TestGolden(t *testing.T) {
-	// The ring has the reference model's hash, or the two would not agree elsewhere.
+	// The ring and its reference model must use the same hash.
 	for s, want := range map[string]uint32{"node-a#0": 0xa6f3d383, "r-8842": 0x8b5f270a} {
 		if got := ringHash(s); got != want {
 			t.Errorf("hash of %q = %#x, want %#x", s, got, want)
@@ -94,7 +94,7 @@ func someKeys(n int) []string {
 	return keys
 }
 
-// The owner, and the next owner after each leave.
+// The ring and its reference model agree about the owner, and about the next owner after each leave.
 func TestAgreesWithScan(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		ids := anyIDs(1, 10).Draw(t, "ids")
@@ -115,8 +115,7 @@ func TestAgreesWithScan(t *testing.T) {
 	})
 }
 
-// A point owns its own hash, and hashes beyond the last point belong to the
-// first.
+// A point owns its own hash. Hashes beyond the last point belong to the first point.
 func TestBoundaries(t *testing.T) {
 	ids := []lease.NodeID{"node-a", "node-b", "node-c"}
 	r, points := mustNew(t, ids...), newScan(ids...)
@@ -171,7 +170,7 @@ func TestOrderDoesNotMatter(t *testing.T) {
 	})
 }
 
-// A join moves only to the joiner, and its leave undoes it.
+// When a node joins, keys move only to that node. When it leaves again, all keys return to their earlier owners.
 func TestMovesTheMinimum(t *testing.T) {
 	moved := 0
 	rapid.Check(t, func(t *rapid.T) {
@@ -210,8 +209,8 @@ func TestMovesTheMinimum(t *testing.T) {
 	}
 }
 
-// These points (found by search) have one hash. It belongs to the smaller id, and to the other one when that
-// leaves; no node loses one of its points.
+// These pairs of points have the same hash (found by search). The hash belongs to the node with the smaller id, and to
+// the other node when that node leaves. No node loses any of its points.
 func TestCollisions(t *testing.T) {
 	for _, tt := range []struct{ smaller, greater string }{
 		{"node-196#40", "node-548#18"},
@@ -233,7 +232,7 @@ func TestCollisions(t *testing.T) {
 				t.Errorf("owners of the common hash (-want +got):\n%s", diff)
 			}
 		}
-		// A third node would gain if a point were lost.
+		// If a point were lost, a third node would become the second owner.
 		three := mustNew(t, smaller, greater, "third")
 		if diff := cmp.Diff([]lease.NodeID{smaller, greater}, three.Owners(tt.greater, 2)); diff != "" {
 			t.Errorf("owners with a third node (-want +got):\n%s", diff)
@@ -250,7 +249,7 @@ func TestCollisions(t *testing.T) {
 	}
 }
 
-// Errors name the problem.
+// The errors name the problem.
 func TestErrors(t *testing.T) {
 	r := mustNew(t, "a", "b")
 	one := mustNew(t, "a")
@@ -298,7 +297,7 @@ func TestErrors(t *testing.T) {
 // The sink keeps the compiler from dropping the measured calls.
 var sinkID lease.NodeID
 
-// However long the key.
+// A lookup does not allocate, however long the key is.
 func TestLookupDoesNotAllocate(t *testing.T) {
 	r := mustNew(t, "node-a", "node-b", "node-c")
 	for _, key := range []string{"", "r-8842", strings.Repeat("a long room name ", 20)} {

@@ -9,7 +9,7 @@ import (
 	"github.com/roost-cluster/roost/lease"
 )
 
-// scan is the dumb reference model of a ring: points in any order, all visited for every key.
+// scan is a simple reference model of a ring. Its points have any order, and a lookup visits all of them.
 type scan []scanned
 
 type scanned struct {
@@ -32,8 +32,8 @@ func newScan(ids ...lease.NodeID) scan {
 	return points
 }
 
-// owner returns the node of the first point at or after the hash of key, or of the
-// very first point, without the points of gone.
+// owner returns the node of the first point at or after the hash of key. If there is no such point, it returns the node
+// of the point with the lowest hash. It ignores the points of the nodes in gone.
 func (s scan) owner(key string, gone ...lease.NodeID) lease.NodeID {
 	hash := ringHash(key)
 	var first, next *scanned
