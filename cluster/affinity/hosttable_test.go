@@ -20,6 +20,7 @@ import (
 func hostingOf(room string) *Hosting {
 	self := lease.Incarnation{Node: "a", Number: 1}
 	return &Hosting{
+		r:    new(Resolver),
 		room: room,
 		self: self,
 		lost: make(chan struct{}),
@@ -261,7 +262,7 @@ func TestHostTableConcurrent(t *testing.T) {
 				if h.generation < count {
 					t.Errorf("joined a hosting of fence %d after fence %d", h.generation, count)
 				}
-				h.join(mesh(3))
+				_ = h.join(mesh(3))
 				return
 			}
 			h := hostingOf(room)

@@ -83,35 +83,37 @@ func TestAutoWeight(t *testing.T) {
 	even := func(string) int64 { return 10_000 }
 	for what, c := range map[string]struct {
 		capacity func(id string) int64
-		hot      float64 // load of the hottest partition, relative to the coldest
+		hot      float64 // load of a partition that n00 owns at first, relative to the others
 		lag      time.Duration
 	}{
-		"one small node":                {func(id string) int64 { return map[bool]int64{true: 6_000, false: 10_000}[id == "n00"] }, 1, time.Second},
-		"one large node":                {func(id string) int64 { return map[bool]int64{true: 17_000, false: 10_000}[id == "n00"] }, 1, time.Second},
-		"uneven partitions":             {even, 10, time.Second},
-		"uneven partitions, late loads": {even, 10, 3 * time.Minute},
+		"a small node":               {func(id string) int64 { return map[bool]int64{true: 6_000, false: 10_000}[id == "n00"] }, 1, time.Second},
+		"a large node":               {func(id string) int64 { return map[bool]int64{true: 17_000, false: 10_000}[id == "n00"] }, 1, time.Second},
+		"hot partitions":             {even, 2, time.Second},
+		"hot partitions, late loads": {even, 2, 3 * time.Minute},
 	} {
 		t.Run(what, func(t *testing.T) {
 			w := &weighing{lag: c.lag, served: make(map[string]float64), capacity: c.capacity}
 			w.fleet = started(t, 5, w.options(0))
-			parts := w.Node("n00").View().Table.Partitions()
-			for p := range parts {
-				w.loads = append(w.loads, 25_000/float64(parts)*math.Pow(c.hot, float64(p%17)/16))
+			table := w.Node("n00").View().Table
+			for p := range table.Partitions() {
+				units := 25_000 / float64(table.Partitions())
+				if owner, _ := table.Owner(placement.Partition(p)); owner == "n00" {
+					units *= c.hot
+				}
+				w.loads = append(w.loads, units)
 			}
-			for range 5 {
-				w.run(c.lag)
-			}
+			moving := w.run(5*c.lag + time.Minute)
 			first, _ := w.uneven()
-			moving := w.run(40 * time.Minute)
-			later := w.run(2 * time.Hour)
+			moving += w.run(40 * time.Minute)
+			later := w.run(20 * time.Minute)
 			most, least := w.uneven()
 			t.Logf("fullest node %.2f of the mean at first, then %.2f to %.2f; %d changes of a weight, then %d; weights %v",
 				first, least, most, moving, later, w.weights())
 			if most > 1.15 || least < 0.85 {
 				t.Errorf("utilization of %.2f to %.2f of the mean", least, most)
 			}
-			if later > 2 {
-				t.Errorf("%d changes in two hours after 40 minutes", later)
+			if moving == 0 || later > 1 {
+				t.Errorf("%d changes of a weight in 40 minutes, %d in the next 20", moving, later)
 			}
 			for id, weight := range w.weights() {
 				if weight < 50 || weight > 200 {
