@@ -17,8 +17,7 @@ import (
 	"github.com/roost-cluster/roost/cluster/affinity/pinstore"
 )
 
-// BenchmarkServe compares the API over TCP with a handler that writes a constant. Both run
-// in a NewServer.
+// BenchmarkServe compares the API over TCP with a handler that writes a constant. Both run in a server from NewServer.
 func BenchmarkServe(b *testing.B) {
 	agent := solo(b, 1024)
 	second(b, agent)
@@ -56,7 +55,7 @@ func constant(answer []byte) http.Handler {
 	})
 }
 
-// second joins a node to the node of agent, and waits until both own partitions.
+// second starts a node that joins agent's node, and waits until both own partitions.
 func second(b *testing.B, agent *cluster.Agent) {
 	b.Helper()
 	cfg := soloConfig(agent.Config().Partitions)
@@ -74,8 +73,7 @@ func post(target, body string) string {
 		target, len(body), body)
 }
 
-// callAll sends b.N requests to srv over persistent connections, each with one request at
-// a time.
+// callAll sends b.N requests to srv over persistent connections. Each connection has one request in progress at a time.
 func callAll(b *testing.B, srv *http.Server, request string) {
 	b.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")

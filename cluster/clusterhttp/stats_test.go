@@ -18,8 +18,8 @@ import (
 	"github.com/roost-cluster/roost/cluster/clustertest"
 )
 
-// TestStats: the counters are those of the agent, the settings include defaults, and the
-// key of the cluster is left out.
+// TestStats: the response has the agent's counters and its settings, including defaults, but not the key of the
+// cluster.
 func TestStats(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		key := []byte("0123456789abcdef")

@@ -10,7 +10,7 @@ import (
 	"github.com/roost-cluster/roost/cluster/clustertest"
 )
 
-// The checks find each kind of disagreement.
+// Check finds each kind of disagreement.
 func TestDisagreementsAreFound(t *testing.T) {
 	for name, c := range map[string]struct {
 		breakIt func(c *clustertest.Cluster)
