@@ -168,7 +168,7 @@ func (a *Agent) rekey(fingerprint string, step func(keys [][]byte, at int) ([][]
 	return a.setKeys(keys)
 }
 
-// others lists the IDs of the first live members, without this node, whose keys satisfy such.
+// others returns the IDs of the first live members, except this node, for whose keys such returns true.
 func (a *Agent) others(such func(prints []string) bool) string {
 	const most = 5
 	var names []string

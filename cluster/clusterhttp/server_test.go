@@ -43,8 +43,8 @@ func TestClientThatNeverReads(t *testing.T) {
 	}
 }
 
-// At the limit of connections, the server closes the connection that has been idle for longest, and never a connection
-// with a request in progress.
+// At the limit of connections, the server closes the connection that has waited longest for a request, and never a
+// connection with a request in progress.
 func TestConnectionLimit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		release := make(chan struct{})
