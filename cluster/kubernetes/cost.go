@@ -94,9 +94,8 @@ func differs(cost, reported int32) bool {
 	return max(change, -change) >= max(1, int64(reported)/10)
 }
 
-// annotate sets the deletion cost of the pod. The API server also accepts annotations with the status of a
-// pod. The right to patch the status is a smaller right than the right to patch pods, which includes their
-// images.
+// annotate sets the deletion cost of the pod with a patch of the pod's status, which can include annotations. For that,
+// the node needs only permission to patch the status. Permission to patch pods would include their images.
 func (a *api) annotate(ctx context.Context, cost int32) error {
 	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"annotations": map[string]string{
 		corev1.PodDeletionCost: strconv.Itoa(int(cost)),
