@@ -253,7 +253,7 @@ func TestCloseWhileJoining(t *testing.T) {
 			<-t.Context().Done()
 		}()
 		cfg := local("a", seed.Addr().String())
-		cfg.StartupGrace = time.Minute // a connection may take a quarter of it
+		cfg.StartupGrace = time.Minute // each connection attempt may take a quarter of this time
 		ended := make(chan error, 1)
 		go func() {
 			_, err := cluster.Start(ctx, cfg)
@@ -279,7 +279,7 @@ func TestStuckSeed(t *testing.T) {
 	}
 	defer seed.Close()
 	cfg := local("a", seed.Addr().String())
-	cfg.StartupGrace = 400 * time.Millisecond // a connection may take a quarter of it
+	cfg.StartupGrace = 400 * time.Millisecond // each connection attempt may take a quarter of this time
 	const most = 40 * time.Second             // on a busy machine, no attempt may have ended sooner
 	for limit := 2500 * time.Millisecond; ; limit *= 2 {
 		ctx, cancel := context.WithTimeout(t.Context(), limit)
@@ -323,8 +323,8 @@ func TestEndsTogether(t *testing.T) {
 	}
 }
 
-// A loop that stands still gets fenced on the real clock, too. Unlike virtual time, real time passes during a turn of
-// the loop.
+// A node is fenced if its loop stands still for too long. The test uses the real clock, because real time passes during
+// a turn of the loop, but virtual time does not.
 func TestFenceOnRealClock(t *testing.T) {
 	var stopped atomic.Bool
 	resume := make(chan struct{})

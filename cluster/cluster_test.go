@@ -31,7 +31,7 @@ func ids(n int) []string {
 	return all
 }
 
-// started returns a cluster of n nodes that were started together and agree.
+// started starts n nodes together, and returns the cluster when they agree.
 func started(t *testing.T, n int, opts clustertest.Options) *clustertest.Cluster {
 	t.Helper()
 	c := clustertest.New(t, opts)
@@ -46,7 +46,7 @@ func inCluster(t *testing.T, scenario func(t *testing.T, c *clustertest.Cluster)
 	synctest.Test(t, func(t *testing.T) { scenario(t, started(t, 5, clustertest.Options{})) })
 }
 
-// onlyMoved fails the test if any partition moved in a way that may does not allow.
+// onlyMoved fails the test if a partition has moved and the function may returns false for the move.
 func onlyMoved(t *testing.T, before *placement.Table, c *clustertest.Cluster, may func(placement.Move) bool) {
 	t.Helper()
 	for _, m := range placement.Diff(before, tableOf(c)).Moves {

@@ -72,8 +72,8 @@
 //     until its clock is right. Otherwise clocks do not matter.
 //  7. Lookups are lock-free reads of an immutable snapshot.
 //  8. Memory is bounded, even if an attacker sends packets.
-//  9. A slow or blocked log handler only loses log lines and delays Close by a second. If a Strategy does not
-//     return, the node loses its lease: see [Agent.LoopAge].
+//  9. If a log handler is slow or blocked, the agent only loses log lines, and Close takes up to a second
+//     longer. If a Strategy does not return, the node loses its lease: see [Agent.LoopAge].
 //
 // # What gossip cannot promise
 //

@@ -117,7 +117,8 @@ func TestNewKeyDuringFence(t *testing.T) {
 	})
 }
 
-// A fenced node that cannot join yet keeps its last members, except a member that it learns has left.
+// A fenced node that cannot join yet keeps its last members. If it learns that a member has left, it removes that
+// member.
 func TestFenceForgetsWhoLeft(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := started(t, 3, clustertest.Options{})

@@ -12,7 +12,7 @@ import (
 	"github.com/roost-cluster/roost/cluster/clustertest"
 )
 
-// lineOf formats an event. Of a number of partitions, it only says whether it is 0.
+// lineOf formats an event as text. It shows only whether numbers of partitions are 0.
 func lineOf(e cluster.Event) string {
 	line := strings.Join(slices.DeleteFunc([]string{string(e.Kind), string(e.Member), e.Reason, e.Why},
 		func(s string) bool { return s == "" }), " ")

@@ -86,8 +86,8 @@ func TestFirstNodesOfADirectory(t *testing.T) {
 	})
 }
 
-// A node whose only seed is itself, by name, is also ready without waiting on real sockets. Its StartupGrace is longer
-// than the test.
+// If a node's only seed is its own address, given as a host name, the node is ready without waiting. This test uses
+// real sockets and a StartupGrace that is longer than the test.
 func TestFirstNodeAtLocalhost(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -168,7 +168,7 @@ func TestNoSeedAnswersSaysWhatItOwns(t *testing.T) {
 
 // directory is the list of addresses that Config.Discover returns.
 type directory struct {
-	addrs atomic.Pointer[[]string] // nil: it does not answer
+	addrs atomic.Pointer[[]string] // nil: the directory does not answer
 	asked atomic.Int64
 }
 

@@ -25,8 +25,8 @@ func TestFirstKeyByRestarts(t *testing.T) {
 	})
 }
 
-// Without a key, plain text is listed as the node's only key, both by Keys and by KeyFingerprints. A node can start
-// with what Keys returned.
+// Without a key, Keys and KeyFingerprints return plain text as the node's only key. Another node can start with the
+// keys that Keys returned.
 func TestKeysWithoutAKey(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := clustertest.New(t, clustertest.Options{})

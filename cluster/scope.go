@@ -112,7 +112,7 @@ func (sc *Scope) check() error {
 	return nil
 }
 
-// addScope adds a scope, and must be called in the loop.
+// addScope adds a scope. Call it only in the loop.
 func (a *Agent) addScope(sc *Scope, now time.Time) error {
 	scopes := a.Scopes()
 	switch {

@@ -328,7 +328,7 @@ func TestScopesOfAnIsolatedNode(t *testing.T) {
 	}, func(cfg *cluster.Config) { cfg.MinMembers, cfg.Debounce = 4, 500*time.Millisecond })
 }
 
-// Handoff does not apply to scopes. Scopes still work if it is set.
+// Handoff does not apply to scopes. Scopes still work if Config.Handoff is set.
 func TestScopesBesideHandoff(t *testing.T) {
 	inScopedCluster(t, func(c *scopedCluster) {
 		c.check("start")

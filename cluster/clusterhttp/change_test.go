@@ -183,8 +183,8 @@ func TestWeightWithoutTable(t *testing.T) {
 	})
 }
 
-// A leave is answered before the node has left, continues if the caller disconnects, and can be requested twice. In the
-// meantime, the readiness probe fails and names the state.
+// POST /v1/leave responds before the node has left, and can be called twice. If the caller disconnects, the node still
+// leaves. In the meantime, /readyz fails, and its response contains the state.
 func TestLeave(t *testing.T) {
 	inTrio(t, Options{}, func(t *testing.T, c *clustertest.Cluster, h *api) {
 		ctx, hangUp := context.WithCancel(t.Context())

@@ -120,7 +120,7 @@ func TestClientWaitsLong(t *testing.T) {
 	})
 }
 
-// A duration shorter than the API's unit is rejected, because 0 would mean the opposite.
+// A duration shorter than 1 ms is rejected, because it would be sent as 0, which has a special meaning.
 func TestClientShortTimes(t *testing.T) {
 	inTrio(t, Options{}, func(t *testing.T, _ *clustertest.Cluster, h *api) {
 		client := serve(t, NewServer(h)).client(t)

@@ -117,7 +117,7 @@ func TestMovedFromTheStart(t *testing.T) {
 	}
 }
 
-// The Go client receives moves. When a node crashes, it receives the moves of that node's rooms.
+// The Go client receives moves. When a node crashes, the client receives the moves of that node's rooms.
 func TestClientMovedRooms(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx := t.Context()

@@ -443,7 +443,7 @@ func document() map[string]any {
 // probe reports whether the call is a probe of an orchestrator, which never needs a token.
 func (c call) probe() bool { return c.path == "/healthz" || c.path == "/readyz" }
 
-// anyOf requires one of these schemes, or nothing, because the agent's settings decide.
+// anyOf accepts any of these schemes, or none, because the agent's settings decide whether a request needs a token.
 func anyOf(schemes ...string) []any {
 	var either []any
 	for _, s := range schemes {

@@ -165,7 +165,7 @@ func FuzzParam(f *testing.F) {
 	f.Fuzz(func(t *testing.T, query string) {
 		got, p := param(query, "key")
 		if strings.Contains(query, ";") {
-			return // an error in url.ParseQuery, an ordinary byte in param
+			return // a semicolon is an error in url.ParseQuery, but an ordinary byte in param
 		}
 		values, err := url.ParseQuery(query)
 		switch want := values["key"]; {

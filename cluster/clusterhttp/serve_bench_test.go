@@ -118,8 +118,8 @@ func callAll(b *testing.B, srv *http.Server, request string) {
 	b.ReportMetric(float64(took[b.N*99/100].Microseconds()), "p99-µs")
 }
 
-// caller is a client that costs less than the server: it sends constant bytes, and reads
-// only the status and the length of a response.
+// caller is a client that needs less CPU time than the server. It sends constant bytes, and reads only the status and
+// the length of a response.
 type caller struct {
 	conn    net.Conn
 	answers *bufio.Reader

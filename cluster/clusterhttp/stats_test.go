@@ -38,7 +38,7 @@ func TestStats(t *testing.T) {
 			t.Fatalf("%d: %v", w.Code, err)
 		}
 		cfg, roomStats := a.Config(), rooms["a"].Stats()
-		roomStats.StoreWithin, roomStats.AskedWithin = nil, nil // only the metrics have them
+		roomStats.StoreWithin, roomStats.AskedWithin = nil, nil // only the metrics contain these fields
 		want := Stats{
 			Self: "a", State: "active", Counts: a.Snapshot().Stats, Rooms: &roomStats,
 			Readers: a.ReaderStats(),

@@ -44,7 +44,7 @@ func read(t *testing.T, path string) string {
 	return string(b)
 }
 
-// started returns a cluster that agrees. Call it in a synctest bubble.
+// started returns a cluster whose nodes agree. Call it in a synctest bubble.
 func started(t *testing.T, ids ...string) *clustertest.Cluster {
 	t.Helper()
 	c := clustertest.New(t, clustertest.Options{Config: func(cfg *cluster.Config) { cfg.Partitions = 64 }})

@@ -113,8 +113,8 @@ func TestReportDeletionCost(t *testing.T) {
 	})
 }
 
-// If the permission is missing, the error names the rule. The reports end with the context, even if the API server does
-// not answer.
+// If the permission is missing, the error names the rule. ReportDeletionCost returns when its context ends, even if the
+// API server does not answer.
 func TestReportDeletionCostEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, c := newServer(t), clustertest.New(t, clustertest.Options{})

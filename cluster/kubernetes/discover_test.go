@@ -89,7 +89,7 @@ func TestSeeds(t *testing.T) {
 }
 
 // The log says when discovery begins to fail and why, and when it works again, but does not repeat this for each call.
-// If the caller's context ends, this is not a failure. While discovery fails, it returns the latest seeds.
+// If the caller's context ends, this is not a failure. While discovery fails, Discover returns the latest seeds.
 func TestDiscoveryLogs(t *testing.T) {
 	s, lines := newServer(t), new(agentproc.Log)
 	d := directoryOf(t, s.over(t), slog.New(slog.NewTextHandler(lines, nil)))

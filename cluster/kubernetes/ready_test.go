@@ -131,8 +131,8 @@ func TestReportReadyRightWithdrawn(t *testing.T) {
 	})
 }
 
-// If the pod lacks the readiness gate, ReportReady fails, and the error says what to add. The report ends with the
-// context, even if the API server hangs.
+// If the pod lacks the readiness gate, ReportReady fails, and the error says what to add. ReportReady returns when its
+// context ends, even if the API server hangs.
 func TestReportReadyEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, c := newServer(t), clustertest.New(t, clustertest.Options{})

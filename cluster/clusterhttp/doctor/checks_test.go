@@ -516,8 +516,8 @@ func TestRedisAdvice(t *testing.T) {
 	}
 }
 
-// If the store has no heartbeat of any other node, this node probably uses another store. If only one is missing, that
-// node does.
+// If no other node sends heartbeats to the store, this node probably uses a different store than the others. If only
+// one other node sends none, the advice is about that node.
 func TestSilentAdvice(t *testing.T) {
 	l := healthyLook()
 	for _, m := range l.Members.Members {

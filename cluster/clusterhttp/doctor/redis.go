@@ -74,8 +74,8 @@ func at(where string) string {
 	return " at " + where
 }
 
-// silentAdvice returns advice about silent nodes. If all other nodes are silent, the problem is more likely on this
-// node.
+// silentAdvice returns advice about members that send no heartbeats to this agent's Redis. If no other member sends
+// any, the problem is more likely on this node.
 func (e Examination) silentAdvice() string {
 	r := e.After.Stats.Rooms
 	const compare = "run roost doctor at each of them to see whether it reaches Redis; if so, compare --redis: it must name the same server and database number"
