@@ -249,7 +249,7 @@ func BenchmarkPublish(b *testing.B) {
 			for b.Loop() {
 				seq++
 				one.Stamp++
-				one.Heartbeats[0].At, one.Heartbeats[0].State = one.Stamp, lease.Active+lease.State(seq%2) // Draining is next
+				one.Heartbeats[0].At, one.Heartbeats[0].State = one.Stamp, lease.Active+lease.State(seq%2) // alternates between Active and the next state, Draining
 				publish(&one)
 			}
 			if n := a.Snapshot().Stats.TableChanges; n < uint64(b.N) {

@@ -105,14 +105,14 @@ func with(members ...*Member) func(s *Snapshot) {
 // Each kind of event follows from a difference between two snapshots. The test ignores moves of partitions.
 func TestEventKinds(t *testing.T) {
 	b := lease.Incarnation{Node: "b", Number: 1}
-	cordoned := func(why string) func(*Snapshot) { // while it is active
+	cordoned := func(why string) func(*Snapshot) { // b is cordoned while it is active
 		return func(s *Snapshot) {
 			s.Cordons, s.of("b").State, s.of("b").cordoned = []Cordon{{ID: "b", Reason: why}}, lease.Draining, true
 		}
 	}
 	drained := func(s *Snapshot) { s.of("b").State, s.of("b").cordoned = lease.Draining, false }
 	type step struct {
-		ended  lease.Reason // of b
+		ended  lease.Reason // why b ended
 		change func(*Snapshot)
 	}
 	for name, c := range map[string]struct {

@@ -139,7 +139,7 @@ func ExampleConfig_handoff() {
 				}
 				defer runs[p].Add(-1)
 				<-owned.Done()
-				time.Sleep(10 * time.Millisecond) // write to disk, say goodbye
+				time.Sleep(10 * time.Millisecond) // write to disk, notify clients
 			})
 		})
 		return agent
@@ -219,12 +219,12 @@ func ExampleAgent_RunOwned() {
 		_ = agent.RunOwned(ctx, func(owned context.Context, _ placement.Partition) {
 			started.Done()
 			<-owned.Done()
-			stopped.Add(1) // clean up: another node begins
+			stopped.Add(1) // clean up here, because another node starts its run
 		})
 	}()
 	started.Wait()
 	fmt.Println("running:", len(agent.Owned()))
-	if err := agent.Leave(ctx); err != nil { // waits for the functions
+	if err := agent.Leave(ctx); err != nil { // waits until the functions have returned
 		fmt.Println(err)
 	}
 	<-ended

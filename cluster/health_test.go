@@ -117,7 +117,7 @@ func TestReportHealth(t *testing.T) {
 		if h, _ := a.Snapshot().Held(cluster.CauseUnhealthy); h.Reason != "no report for 2s" || len(a.Owned()) > 0 {
 			t.Errorf("unhealthy because of %q, owns %d", h.Reason, len(a.Owned()))
 		}
-		if err := a.Undrain(t.Context()); err != nil { // does not wait for the end of the unhealthy state
+		if err := a.Undrain(t.Context()); err != nil { // does not wait until the application is healthy
 			t.Error(err)
 		}
 		report(2 * time.Second)
@@ -126,7 +126,7 @@ func TestReportHealth(t *testing.T) {
 			t.Error("one report made the application healthy")
 		}
 		report(0)
-		time.Sleep(time.Second) // the debounce, and more
+		time.Sleep(time.Second) // longer than the debounce
 		c.WaitAgreed(time.Second)
 		if len(a.Owned()) == 0 {
 			t.Error("an application that reports no more is unhealthy")

@@ -97,7 +97,7 @@ func seeds(addrs ...string) func(*cluster.Config) {
 func inAddresses(t *testing.T, f func(t *testing.T, w *addresses)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		t.Cleanup(func() { time.Sleep(time.Minute) }) // goroutines of memberlist linger
+		t.Cleanup(func() { time.Sleep(time.Minute) }) // goroutines of memberlist end only after a while
 		f(t, &addresses{t, simnet.New(simnet.Config{Delay: time.Millisecond})})
 	})
 }
@@ -110,11 +110,11 @@ const (
 )
 
 // Two clusters with the same name and settings do not merge when a process of one cluster gets the address of a dead
-// member of the other cluster. The process logs only a few lines about it.
+// member of the other cluster. The process logs only a few lines about this.
 func TestReusedAddress(t *testing.T) {
 	for name, tt := range map[string]struct {
-		id    string        // of the process that gets the address
-		after time.Duration // after the death
+		id    string        // id of the process that gets the address
+		after time.Duration // time after the death
 		other bool          // it joins another member of its cluster
 		key   bool
 		alone bool // the dead member's cluster had only one other member
@@ -233,8 +233,8 @@ func TestFirstNodeRestarts(t *testing.T) {
 	})
 }
 
-// If a seed address leads to the node itself, the node does not take the answer for another node's. It logs which seed
-// it is.
+// If a seed's address leads to the node itself, the node does not take its own answer for another node's answer. It
+// logs the address of that seed.
 func TestSeedsThatAreAliases(t *testing.T) {
 	const bridge = "172.17.0.1:7946" // leads each host to itself
 	t.Run("alone", func(t *testing.T) {

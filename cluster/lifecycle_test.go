@@ -115,7 +115,7 @@ func TestLeaveAfterTheLastRun(t *testing.T) {
 // the error names a partition.
 func TestLeaveWithARunThatHangs(t *testing.T) {
 	for name, tt := range map[string]struct {
-		limit       time.Duration // of the context
+		limit       time.Duration // limit of the context
 		least, most time.Duration
 		want        error
 	}{
@@ -547,9 +547,9 @@ func TestPlannedWithLongHandoff(t *testing.T) {
 	const ahead, handoff = 5 * time.Second, 30 * time.Second
 	for name, tt := range map[string]struct {
 		call        func(*cluster.Agent, context.Context, time.Time) error
-		limit       time.Duration // of the context, after the moment
-		least, most time.Duration // after the moment
-		member      bool          // afterwards
+		limit       time.Duration // limit of the context, counted from the moment
+		least, most time.Duration // counted from the moment
+		member      bool          // the node is a member afterwards
 	}{
 		"DrainAt":            {(*cluster.Agent).DrainAt, time.Hour, handoff, handoff + 2*time.Second, true},
 		"DrainAt with limit": {(*cluster.Agent).DrainAt, 10 * time.Second, 10 * time.Second, 11 * time.Second, true},

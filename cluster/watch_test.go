@@ -126,7 +126,7 @@ func TestEnded(t *testing.T) {
 	for name, tt := range map[string]struct {
 		problem func(c *clustertest.Cluster)
 		want    bool
-		at      time.Duration // until the answer, at most
+		at      time.Duration // maximum time until the answer
 	}{
 		"runs":     {func(*clustertest.Cluster) {}, false, 10 * time.Millisecond},
 		"reset":    {func(c *clustertest.Cluster) { c.ResetStreams("n03") }, false, 10 * time.Millisecond},
@@ -274,6 +274,6 @@ func TestScopeWatchSeesChangesOfMembers(t *testing.T) {
 		want("the state of a member", n02.Drain(t.Context()), of("n02"), none, none)
 		want("the load of a member", n02.SetLoad(17), none, none, none)
 		want("another role", n02.SetLabels(map[string]string{"role": "odd"}), none, of("n02"), none)
-		want("the role again", n02.SetLabels(map[string]string{"role": "even"}), of("n02"), none, of("n02")) // joined, then published
+		want("the role again", n02.SetLabels(map[string]string{"role": "even"}), of("n02"), none, of("n02")) // the member joins the scope, then the agent publishes the change
 	})
 }

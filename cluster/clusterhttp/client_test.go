@@ -97,7 +97,7 @@ func TestClientWaitsLong(t *testing.T) {
 	inTrio(t, Options{}, func(t *testing.T, c *clustertest.Cluster, h *api) {
 		client := serve(t, NewServer(h)).client(t)
 		c.Split([]string{"a", "b"}, []string{"c"})
-		heal := time.AfterFunc(3*time.Second, c.Heal) // before the lease of c ends, so it has yet to agree
+		heal := time.AfterFunc(3*time.Second, c.Heal) // before the lease of c ends, so c must still agree
 		defer heal.Stop()
 		for what, call := range map[string]func(context.Context) (bool, error){
 			"drain":   func(ctx context.Context) (bool, error) { a, err := client.Drain(ctx); return a.Converged, err },
@@ -290,8 +290,8 @@ func TestClientMeetsOutsiders(t *testing.T) {
 	}
 	for name, tc := range map[string]struct {
 		h      http.HandlerFunc
-		want   string // in the error of Members
-		stream string // in the error of Events
+		want   string // part of the error of Members
+		stream string // part of the error of Events
 	}{
 		"a web page":    {text(200, "text/html", "<html>"), "unexpected response from agent.test:8401", `of type "text/html"`},
 		"an error page": {text(502, "text/html", "<html>"), "unexpected response from agent.test:8401: 502 Bad Gateway", "502"},
@@ -401,7 +401,7 @@ func TestClientEventsOfStoppedAgent(t *testing.T) {
 	for name, tc := range map[string]struct {
 		comments int // one every 15 s, until the server stops sending; -1: not even headers
 		pause    time.Duration
-		want     time.Duration // until the error
+		want     time.Duration // time until the error
 	}{
 		"it never answers":          {-1, 0, maxIdle},
 		"it stops at once":          {0, 0, maxIdle},

@@ -178,7 +178,7 @@ func TestHostOfReads(t *testing.T) {
 			}
 			expect(t, do(h, "GET", "/healthz", "", "Host: "+host), 200, "ok")
 		}
-		r := httptest.NewRequest("GET", "https://evil.example/v1/members", nil) // its certificate is ours
+		r := httptest.NewRequest("GET", "https://evil.example/v1/members", nil) // over TLS, our certificate proves the host name
 		w := httptest.NewRecorder()
 		h.ServeHTTP(w, r)
 		expect(t, w, 200, "members")

@@ -157,7 +157,7 @@ var paths = []attempt{
 	{sent: "GET /dashboard/%2e%2e%2fhandler.go" + tail + "\r\n", want: "404 120s"}, // not a file of the page
 }
 
-// Slow clients are disconnected, in every phase of a request.
+// Slow clients are disconnected in every phase of a request.
 var slow = []attempt{
 	{want: "5s"}, // sends nothing
 	{sent: "GET /v1/members" + tail, want: "5s"},

@@ -87,7 +87,7 @@ func TestRequestsAreBounded(t *testing.T) {
 			expect(path, ask.send(path), 200, "")
 		}
 		expect("a token", ask.send("/v1/members", "Authorization: Bearer "+token), 200, "")
-		for range maxRejected { // these do not read that they are rejected
+		for range maxRejected { // these clients do not read their rejections
 			ask.send("/v1/members")
 		}
 		expect("no place for a rejection", ask.send("/v1/members"), 0, "")

@@ -288,7 +288,7 @@ func TestScopeRejected(t *testing.T) {
 			if takes && !slices.Contains([]string{"/v1/events", "/v1/table"}, c.path) {
 				target += "&key=k&n=1"
 			} else if takes {
-				continue // streams
+				continue // these endpoints are streams
 			}
 			w := httptest.NewRecorder()
 			h.ServeHTTP(w, httptest.NewRequest(c.method, "http://localhost"+target, nil))
@@ -314,7 +314,7 @@ func TestScopeTables(t *testing.T) {
 		follow := func() {
 			t.Helper()
 			lines := l.next()
-			if len(lines) != 2 || lines[0] != "event: update" { // a comment: no news for 15 s
+			if len(lines) != 2 || lines[0] != "event: update" { // a comment, because nothing has changed for 15 s
 				t.Fatalf("no update, but %q after %+v", lines, state)
 			}
 			var u tablewire.Update

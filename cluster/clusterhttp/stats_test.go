@@ -30,7 +30,7 @@ func TestStats(t *testing.T) {
 		c.WaitAgreed(5 * time.Second)
 		rooms := startRooms(t, c, pinstore.NewMemory(), affinity.Config{})
 		a := c.Agent("a")
-		synctest.Wait() // for the rooms to read the events
+		synctest.Wait() // until the rooms have read the events
 
 		w := do(Handler(a, Options{Log: quiet, Rooms: rooms["a"]}), http.MethodGet, "/v1/stats", "")
 		var got Stats

@@ -11,8 +11,8 @@ import (
 // These tests need real sockets with their buffers, and HTTP/2, which handles deadlines differently. In-memory pipes
 // have neither. In TestCrowd, some clients never read.
 
-// A stream survives a silence that is longer than the time limit of one write, and the server's timeouts. The times are
-// long, because a busy machine may be slow to begin a response.
+// A stream continues even if no event occurs for longer than one write may take, or for longer than the server's
+// timeouts. The times are long, because a busy machine may be slow to begin a response.
 func TestQuietStream(t *testing.T) {
 	agent := solo(t, 16)
 	for _, http2 := range []bool{false, true} {

@@ -27,7 +27,7 @@ type Shadow struct {
 	Old     Ring
 	Agent   *cluster.Agent
 	Share   func() placement.Partition // roost decides about keys in partitions below this one: 0 is none, 1,024 is all
-	Lookups *prometheus.CounterVec     // by result
+	Lookups *prometheus.CounterVec     // counted by result
 	Unknown prometheus.Gauge           // nodes that only one of the two rings has
 }
 

@@ -192,7 +192,7 @@ func TestStore(t *testing.T) {
 		scrape(t, h.of["a"]).want(t, samples{
 			"roost_store_up": 0, `roost_store_breaker{state="open"}`: 1, `roost_store_breaker{state="closed"}`: 0,
 			`roost_rooms_resolved_total{source="degraded"}`: 5, "roost_store_errors_total": 5,
-			"roost_store_call_duration_seconds_count": 3, // then the breaker is open
+			"roost_store_call_duration_seconds_count": 3, // after three calls, the breaker is open
 		})
 		time.Sleep(10 * time.Second)
 		scrape(t, h.of["b"]).want(t, samples{"roost_store_up": 0}) // it only sends heartbeats

@@ -21,18 +21,18 @@ const (
 	costEvery      = time.Second / 4
 )
 
-// ReportDeletionCost maintains the annotation controller.kubernetes.io/pod-deletion-cost of this node's pod.
-// The cost is the load that the node reports ([cluster.Agent.SetLoad], or affinity.Config.ReportLoad), so if
-// the replicas of a Deployment are reduced, Kubernetes deletes the pods with the least load. Kubernetes
-// deletes pods that are not ready before all others, and considers the cost only for a ReplicaSet: a
-// StatefulSet always deletes the pod with the highest number.
+// ReportDeletionCost maintains the annotation controller.kubernetes.io/pod-deletion-cost of this node's pod. The cost
+// is the load that the node reports ([cluster.Agent.SetLoad], or affinity.Config.ReportLoad), so if the replicas of a
+// Deployment are reduced, Kubernetes deletes the pods with the least load. Kubernetes deletes pods that are not ready
+// before all others. It considers the cost only for a ReplicaSet. A StatefulSet always deletes the pod with the highest
+// number.
 //
-// ReportDeletionCost checks the load every 30 s, less often with more than 120 members, and patches the pod
-// if the load has changed by at least a tenth. A node that does not report a load patches nothing.
+// ReportDeletionCost checks the load every 30 s, less often with more than 120 members, and patches the pod if the load
+// has changed by at least a tenth. A node that does not report a load patches nothing.
 //
-// ReportDeletionCost returns when the agent has stopped or ctx has ended. ReportDeletionCost fails if the
-// permission is missing at the first report. If the API server does not answer, or later refuses what it
-// permitted, ReportDeletionCost tries again and logs the reason.
+// ReportDeletionCost returns when the agent has stopped or ctx has ended. ReportDeletionCost fails if the permission is
+// missing at the first report. If the API server does not answer, or later refuses what it permitted,
+// ReportDeletionCost tries again and logs the reason.
 func ReportDeletionCost(ctx context.Context, agent *cluster.Agent, o Options) error {
 	return reportCost(ctx, agent, o, leastCostEvery)
 }

@@ -26,8 +26,8 @@ func (s *server) patches() (n int) {
 	return n
 }
 
-// The annotation follows the load. It ignores small changes and combines frequent ones. After an outage of the API
-// server, it is updated, and it replaces the annotation of a previous container.
+// The annotation follows the load, except for small changes. If the load changes often, the pod is patched less often.
+// After an outage of the API server, the annotation is updated. The annotation of an earlier container is replaced.
 func TestReportDeletionCost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, c := newServer(t), clustertest.New(t, clustertest.Options{})

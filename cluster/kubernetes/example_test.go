@@ -71,7 +71,7 @@ func run(ctx context.Context) error {
 	mux.HandleFunc("/", serve)
 	routes.Store(mux)
 	go func() { failed <- kubernetes.ReportReady(context.WithoutCancel(ctx), agent, o) }()
-	go func() { failed <- kubernetes.ReportDeletionCost(context.WithoutCancel(ctx), agent, o) }() // after agent.SetLoad
+	go func() { failed <- kubernetes.ReportDeletionCost(context.WithoutCancel(ctx), agent, o) }() // the cost is the load that agent.SetLoad has set
 	select {
 	case err = <-failed: // none of them ends if peers or the API server do not answer
 	case <-ctx.Done():

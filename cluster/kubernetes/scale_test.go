@@ -270,7 +270,7 @@ func (p *participant) hear(n news, next *link, last time.Time) (*link, time.Time
 	return next, last
 }
 
-// connect connects to the pod that is said to host the room. If none is known, it asks a pod.
+// connect connects to the pod that is said to host the room. If no pod is said to host it, connect asks any pod.
 func (p *participant) connect(told *affinity.NotOwnerError) *link {
 	l := &link{hangUp: make(chan struct{})}
 	pods := *p.d.pods.Load()

@@ -353,7 +353,8 @@ func TestChecks(t *testing.T) {
 	}
 }
 
-// lose adds n lost members to a look, and a history in which the cluster once had most members.
+// lose adds n lost members to a look. It also adds to the look's history that the cluster once had as many members as
+// most says.
 func lose(n, most int) func(l *Look) {
 	return func(l *Look) {
 		for i := range n {
@@ -537,7 +538,7 @@ func TestSilentAdvice(t *testing.T) {
 // TestCounters: each counter alone causes a warning if it grew between the two looks.
 func TestCounters(t *testing.T) {
 	set := func(s *report.Stats, name string, n uint64) {
-		for _, part := range []any{&s.Counts, s.Rooms} { // by its name in the JSON
+		for _, part := range []any{&s.Counts, s.Rooms} { // set the counter by its name in JSON
 			if err := json.Unmarshal(fmt.Appendf(nil, "{%q:%d}", name, n), part); err != nil {
 				t.Fatal(err)
 			}
