@@ -78,7 +78,7 @@
 // # What gossip cannot promise
 //
 // Ownership converges, but it is not exclusive. Two nodes may both believe that they own a partition, or a
-// table may still name a node that is gone. Such a state lasts a few hundred milliseconds while a change
+// table may still name a node that has ended. Such a state lasts a few hundred milliseconds while a change
 // spreads, and up to LeaseTTL after a network failure or an unconfirmed crash. During a split (a network
 // partition), the nodes disagree until the split ends. Handlers must be idempotent. An action that must not
 // happen twice needs a lock or a fencing token from a store with consensus. In a split, each side with at

@@ -163,7 +163,7 @@ func ExampleConfig_handoff() {
 	// b owns 8
 }
 
-// A scope is a ring over the members of one service. It exists beside the ring over all members.
+// A scope is a ring over the members of one service. The ring over all members still exists.
 func ExampleAgent_Scope() {
 	ctx := context.Background()
 	agent, err := cluster.Start(ctx, cluster.Config{

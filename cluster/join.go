@@ -171,7 +171,7 @@ func (a *Agent) SetJoin(seeds ...string) error {
 	})
 }
 
-// seeds returns the seeds that are addresses, and the seeds that are names.
+// seeds returns the seeds in two lists: addresses, and names that must be resolved.
 func (c Config) seeds() (addrs, names []string) {
 	addrs, names = c.splitSeeds(c.Join)
 	if c.Discover != nil {

@@ -155,7 +155,7 @@ func (a *Agent) RemoveKey(fingerprint string) error {
 	})
 }
 
-// rekey carries out one step of a key change. rekey passes step the keys, and the index of the key with this
+// rekey carries out one step of a key change. It calls step with the keys and with the index of the key that has this
 // fingerprint, or -1.
 func (a *Agent) rekey(fingerprint string, step func(keys [][]byte, at int) ([][]byte, error)) error {
 	a.rekeying.Lock()

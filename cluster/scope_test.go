@@ -411,7 +411,8 @@ func contains(err error, words ...string) bool {
 	return true
 }
 
-// If no member of a scope can own anything, the error says why. The scope works as soon as a member can.
+// If no member of a scope can own anything, the error says why. As soon as a member can own something, lookups in the
+// scope succeed.
 func TestEmptyScope(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := started(t, 1, clustertest.Options{Config: roles})

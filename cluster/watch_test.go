@@ -14,7 +14,7 @@ import (
 	"github.com/roost-cluster/roost/lease"
 )
 
-// watched fails the test unless every node watches exactly want nodes, and is watched by as many.
+// watched fails the test unless every node watches exactly want nodes, and exactly want nodes watch it.
 func watched(t *testing.T, c *clustertest.Cluster, want int) {
 	t.Helper()
 	for _, id := range c.IDs() {

@@ -105,7 +105,7 @@ func (a *api) perform(
 	return converged, nil
 }
 
-// leave responds before the agent has left, because the server may be gone afterwards.
+// leave responds before the agent has left, because the server may no longer run afterwards.
 func (a *api) leave(_ http.ResponseWriter, r *http.Request) (any, *Problem) {
 	if p := decode(r, &struct{}{}); p != nil {
 		return nil, p

@@ -126,7 +126,7 @@
 // /v1/place, /v1/owners, /v1/partitions, /v1/owned, /v1/events and /v1/table answer for the scope instead of
 // all members. The form of the responses does not change. Other endpoints reject the parameter.
 //
-// version and digest are those of the scope's table. in_sync and diverged still compare the agent's table,
+// version and digest describe the scope's table. in_sync and diverged still compare the agent's table,
 // because members do not announce the tables of their scopes. The event stream of a scope contains only the
 // scope's members. The stream contains no moves of rooms, because rooms do not belong to scopes.
 //

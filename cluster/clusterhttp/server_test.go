@@ -18,8 +18,8 @@ import (
 	"github.com/roost-cluster/roost/cluster/clustertest"
 )
 
-// If a client sends many requests and reads no response, the server holds one response for it, for a limited time. This
-// also holds for the program's own server.
+// If a client sends many requests and reads no response, the server keeps one response for it, for a limited time. A
+// server that the program made itself does the same.
 func TestClientThatNeverReads(t *testing.T) {
 	for _, embedded := range []bool{false, true} {
 		inTrio(t, Options{}, func(t *testing.T, _ *clustertest.Cluster, h *api) {

@@ -75,7 +75,7 @@ func TestEveryCounterIsShown(t *testing.T) {
 	golden(t, "testdata/fields", text.String())
 }
 
-// fixed collects the families of a fixed view.
+// fixed returns a collector that collects these families from v at each scrape.
 func fixed(v *view, families ...family) *Collector {
 	return &Collector{families, func() *view { return v }}
 }

@@ -76,7 +76,7 @@ func agree(t *testing.T, agents ...*cluster.Agent) {
 }
 
 // Over real connections, nodes that started without seeing each other find each other, and a new node joins only via
-// discovery. Neither missing endpoints nor a dead API server change anything for members.
+// discovery. Missing endpoints or a dead API server do not affect members.
 func TestAgents(t *testing.T) {
 	s := newServer(t)
 	api := s.over(t)
