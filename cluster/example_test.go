@@ -196,8 +196,8 @@ func ExampleAgent_Scope() {
 	// no mixer: true
 }
 
-// RunOwned starts a function for each partition that this node acquires, and ends it when
-// the node loses the partition.
+// RunOwned calls a function for each partition that this node acquires, and cancels the function's context when the
+// node loses the partition.
 func ExampleAgent_RunOwned() {
 	ctx := context.Background()
 	agent, err := cluster.Start(ctx, cluster.Config{

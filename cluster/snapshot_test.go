@@ -12,9 +12,9 @@ import (
 	"github.com/roost-cluster/roost/placement"
 )
 
-// The owners of a snapshot, stored by index, must be the members that a slow search finds. The search prefers the live
-// member. If there is none, it uses the member from the last snapshot with a table, and finally what the table itself
-// says.
+// The owners of a snapshot, stored by index, must be the members that a slow search finds. The search prefers live
+// members. If an owner is not live, the search uses the member from the last snapshot with a table, or otherwise what
+// the table itself says.
 func TestOwnersByIndex(t *testing.T) {
 	ids := rapid.SliceOfNDistinct(rapid.StringMatching(`[a-e]{1,2}`), 0, 12, rapid.ID)
 	members := func(t *rapid.T, name string) (all []*Member) {

@@ -430,7 +430,8 @@ func TestPostedLoadNextToAComputedOne(t *testing.T) {
 	})
 }
 
-// If this node has never seen another node, the response has no age for it, instead of an age of 292 years.
+// If this node has never seen another node, the response has no age for that node. It must not have an age of 292
+// years.
 func TestNeverMet(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx := t.Context()
