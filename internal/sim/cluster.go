@@ -280,7 +280,7 @@ func (c *Cluster) Restart(id string) {
 // Pause stops a process, like SIGSTOP. Messages to it wait.
 func (c *Cluster) Pause(id string) {
 	p := c.Node(id)
-	p.View() // the interrupted turn must not publish anything any more
+	p.View() // the interrupted turn must not publish anything anymore
 	p.status = paused
 }
 
