@@ -146,7 +146,7 @@ func TestLeastCoordinatorDies(t *testing.T) {
 	before := c.Owners()
 	c.Crash(dies)
 	c.agree(ttl + time.Second)
-	c.atMost(6, before, lease.NodeID(dies), "at the death of the coordinator") // the last passes of the old coordinator, and the first pass of the new one
+	c.atMost(6, before, lease.NodeID(dies), "at the death of the coordinator") // last passes of the old, first of the new
 	c.level(20 * time.Second)
 	c.rests()
 }
