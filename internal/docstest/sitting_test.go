@@ -58,7 +58,7 @@ var rules = []struct {
 }{
 	{isAgent, regexp.MustCompile(`agent running`), []int{0}},
 	{regexp.MustCompile(`^roost proxy`), regexp.MustCompile(`proxy running`), []int{0}},
-	{regexp.MustCompile(`^roost demo`), regexp.MustCompile(`(?m)^2\. `), []int{130}}, // before that, Ctrl-C may reach an agent that has just been forked
+	{regexp.MustCompile(`^roost demo`), regexp.MustCompile(`(?m)^2\. `), []int{130}}, // before that, Ctrl-C may hit an agent that was just forked
 	{regexp.MustCompile(`^roost top`), regexp.MustCompile(`\S`), []int{0}},
 	{regexp.MustCompile(`^roost watch|^roost .*--watch|^curl -N`), regexp.MustCompile(`\S`), []int{-1}},
 	{regexp.MustCompile(` &$|\bnode \S+js$`), regexp.MustCompile(``), []int{0, -1}},

@@ -30,8 +30,8 @@ func TestKill(t *testing.T) {
 	}
 }
 
-// A tenth of the nodes is killed at the same moment. Nearly all of them have two watchers that survive. The leases of
-// the rest expire. TestScale has 260 nodes with loss.
+// A tenth of the nodes is killed at the same moment. Nearly all of them have two watchers that survive, so their end is
+// confirmed. The leases of the others expire. TestScale has 260 nodes with loss.
 func TestKillsInALargeFleet(t *testing.T) {
 	n := 100
 	if *long {

@@ -243,8 +243,8 @@ func TestSurvivorsAreNotDamped(t *testing.T) {
 	}
 }
 
-// Only the nodes that are paused again and again can be flapping, even if they are the majority. The other nodes have
-// not ended, so their first crash counts as their first.
+// Only the nodes that are paused repeatedly can be flapping, even if they are the majority. The other nodes have not
+// ended, so their first crash counts as their first.
 func TestPausesAreDamped(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {

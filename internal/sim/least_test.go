@@ -275,7 +275,7 @@ func TestLeastBeginsAlone(t *testing.T) {
 	}
 }
 
-// A drain moves all partitions of a node at once. When the drain ends, the node gets the same partitions back.
+// A drain moves all partitions of a node in one change. When the drain ends, the node gets the same partitions back.
 func TestLeastDrain(t *testing.T) {
 	c := startedLeast(t, 4)
 	before := c.Owners()
@@ -320,7 +320,7 @@ func TestLeastHalfLeave(t *testing.T) {
 	c.rests()
 }
 
-// All nodes are replaced, again and again. The assignment keeps no trace of the old nodes.
+// All nodes are replaced several times. The assignment keeps no trace of the old nodes.
 func TestLeastTurnover(t *testing.T) {
 	c := startedLeast(t, 3)
 	for generation := range 5 {
@@ -376,8 +376,8 @@ func TestLeastMostAreGone(t *testing.T) {
 	c.rests()
 }
 
-// A node was paused for more than an hour, and sees no other node when it continues. It must not consider the other
-// nodes gone for good, because it was away itself.
+// A node was paused for more than an hour, and sees no other node when it continues. It must not conclude that the
+// other nodes are lost permanently, because it was away itself.
 func TestLeastPausedAndAlone(t *testing.T) {
 	c := startedLeast(t, 5)
 	away := c.coordinator()

@@ -68,8 +68,8 @@ func TestPausedNodeRevivesNobody(t *testing.T) {
 	})
 }
 
-// All nodes are paused at once, for example because they run on one host that is suspended. Afterwards, no node takes
-// over everything and gives most of it back.
+// All nodes are paused at the same time, for example because they run on one host that is suspended. Afterwards, no
+// node takes over everything and gives most of it back.
 func TestAllPaused(t *testing.T) {
 	inFleets(t, func(t *testing.T, c fleet) {
 		r := c.record()

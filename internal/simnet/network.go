@@ -195,8 +195,8 @@ func (n *Network) send(t *Transport, to netip.AddrPort, b []byte, now time.Time)
 		at: now.Add(delay), link: l,
 		packet: &memberlist.Packet{Buf: slices.Clone(b), From: net.UDPAddrFromAddrPort(t.addr)},
 	}
-	// Insert it after packets of the same instant, because a bubble fires timers of one instant in random
-	// order.
+	// Insert the packet after packets that are due at the same instant, because a bubble fires timers of the same
+	// instant in random order.
 	i, _ := slices.BinarySearchFunc(n.flights, f, func(other, f flight) int {
 		if other.at.After(f.at) {
 			return 1
