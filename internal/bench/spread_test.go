@@ -53,7 +53,7 @@ func BenchmarkSpread(b *testing.B) {
 	}
 }
 
-// settle returns the table over nodes that follows the table before, which may be nil.
+// settle returns the final table for nodes. before is the previous table, or nil.
 func settle(b *testing.B, s placement.Strategy, before *placement.Table, nodes []placement.Node) *placement.Table {
 	b.Helper()
 	in := placement.Input{Nodes: nodes, Partitions: 1024, Strategy: s}

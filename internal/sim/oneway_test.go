@@ -13,8 +13,8 @@ import (
 	"github.com/roost-cluster/roost/placement"
 )
 
-// The network loses all packets from a node, to it, or both, but no streams. The other nodes remove the node from their
-// tables once. The node owns nothing, says why, and is back soon after the fault ends.
+// All packets from a node are lost, or all packets to it, or both, but its streams work. The other nodes remove the
+// node from their tables once. The node owns nothing, says why, and is back soon after the fault ends.
 func TestOneWayNetwork(t *testing.T) {
 	t.Parallel()
 	for _, n := range []int{3, 10, 40} {
