@@ -15,8 +15,8 @@ import (
 	"github.com/roost-cluster/roost/internal/redistest"
 )
 
-// TestDashboard: on a real Prometheus, each query of the Grafana dashboard returns data about agents with rooms. One
-// agent has crashed, one is cordoned, one is unhealthy, and Redis has lost its data.
+// TestDashboard: each query of the Grafana dashboard returns data from a real Prometheus that scrapes agents with
+// rooms. One agent has crashed, one is cordoned, one is unhealthy, and Redis has lost its data.
 func TestDashboard(t *testing.T) {
 	t.Parallel()
 	redis := redistest.Start(t)
@@ -71,8 +71,8 @@ func TestDashboard(t *testing.T) {
 	}
 }
 
-// dashboardQueries returns the queries of the dashboard of deploy/ by panel, and those of its variables and
-// annotations, for the cluster of the shipped configuration.
+// dashboardQueries returns the queries of the dashboard in deploy/ by panel, and the queries of its variables and
+// annotations, for the cluster in the shipped configuration.
 func dashboardQueries(t *testing.T) map[string]string {
 	t.Helper()
 	file, err := os.ReadFile("../../deploy/grafana/roost.json")

@@ -16,8 +16,8 @@ import (
 
 var deaf = flag.Int("deaf", 1000, "clients in TestDeafClients, at most 4,000")
 
-// TestDeafClients: clients request the largest answers and read nothing. They share the bytes of an answer,
-// so the agent needs little memory, and other clients still get answers.
+// TestDeafClients: clients request the largest answers and read nothing. The agent shares the bytes of an answer among
+// them, so it needs little memory. Other clients still get answers.
 func TestDeafClients(t *testing.T) {
 	t.Parallel()
 	id := "a" + strings.Repeat("-node-with-a-long-id", 3) // an answer is half a MB

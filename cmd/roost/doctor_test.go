@@ -107,8 +107,8 @@ func TestCheckLines(t *testing.T) {
 	}
 }
 
-// TestFindingsShared: agents share a finding that differs only by durations and counts. Findings that name
-// different nodes or settings stay separate.
+// TestFindingsShared: agents share a finding if it differs only in durations and counts. Findings that name different
+// nodes or settings stay separate.
 func TestFindingsShared(t *testing.T) {
 	for _, c := range []struct {
 		one, two string
@@ -138,7 +138,7 @@ func TestFindingsShared(t *testing.T) {
 	}
 }
 
-// TestReportFits: a report with --all fits into 80 columns, and no word is lost.
+// TestReportFits: a report with --all fits into 80 columns, and no words are lost.
 func TestReportFits(t *testing.T) {
 	var r report
 	if err := json.Unmarshal([]byte(allOfTown(t, "doctor")), &r); err != nil {
@@ -168,9 +168,8 @@ func TestReportFits(t *testing.T) {
 	}
 }
 
-// TestDoctorNamesWhatDoesNotArrive: a node that advertises an address at which nothing, or
-// another node, answers does not join, although its seed answers over TCP; its agent and the
-// doctor name that address.
+// TestDoctorNamesWhatDoesNotArrive: a node advertises an address at which either nothing or another node answers. The
+// node does not join, although its seed answers over TCP. Its agent and the doctor name the address.
 func TestDoctorNamesWhatDoesNotArrive(t *testing.T) {
 	t.Parallel()
 	a := agent(t, "a")
@@ -195,8 +194,8 @@ func TestDoctorNamesWhatDoesNotArrive(t *testing.T) {
 	}
 }
 
-// TestDoctorAllLosesAnAgent: an agent that fails between the two looks has no view, and doctor reports no
-// findings about what the agent did not say.
+// TestDoctorAllLosesAnAgent: an agent answers the doctor's first look and fails before the second, so the doctor has no
+// view from it. The doctor reports no findings about this agent's data.
 func TestDoctorAllLosesAnAgent(t *testing.T) {
 	t.Parallel()
 	f := town(t, 1)
@@ -212,7 +211,7 @@ func TestDoctorAllLosesAnAgent(t *testing.T) {
 	}
 }
 
-// town starts a healthy agent, and others that it names as its members.
+// town starts a healthy agent, and other agents that it lists as members.
 func town(t *testing.T, others int) (agents []*fakeagent.Agent) {
 	t.Helper()
 	members := fakeagent.Healthy()["GET /v1/members"].(clusterhttp.Members)
@@ -244,8 +243,8 @@ func town(t *testing.T, others int) (agents []*fakeagent.Agent) {
 	return agents
 }
 
-// TestDoctorAllOfMany: if there are more agents than doctor asks at the same time, it asks the rest later,
-// and each agent has enough time.
+// TestDoctorAllOfMany: there are more agents than doctor asks at the same time. It asks the rest later, and gives each
+// agent enough time.
 func TestDoctorAllOfMany(t *testing.T) {
 	t.Parallel()
 	f := town(t, 65)
@@ -258,7 +257,7 @@ func TestDoctorAllOfMany(t *testing.T) {
 	})
 }
 
-// TestDoctorAllWithin: doctor names the agents that it had no time to ask, and does not check them.
+// TestDoctorAllWithin: doctor names the agents that it had no time to ask, and reports no findings about them.
 func TestDoctorAllWithin(t *testing.T) {
 	t.Parallel()
 	f := town(t, 70)

@@ -28,9 +28,8 @@ var (
 		"the roost binary to attack, of any release; nothing is asserted then; default: built from this tree, and checked")
 )
 
-// flood is what unauthenticated peers without the key do to the TCP side of a gossip port: connections,
-// each of which sends a head and then fills up to the size that it announced. A connection
-// that is closed is opened again.
+// flood is an attack by unauthenticated peers without the key on the TCP side of a gossip port. On each connection,
+// they send a head, and then data up to the size that the head announced. If a connection is closed, they open another.
 type flood struct {
 	name    string
 	plain   bool // the agents have no key
@@ -83,8 +82,8 @@ func allFloods() []flood {
 	}
 }
 
-// TestFloods: unauthenticated peers at the gossip port cannot exhaust the memory of an agent with a key, or
-// make it unready, or keep out a newcomer that knows only this agent. Long, it prints the table of
+// TestFloods: unauthenticated peers at the gossip port cannot exhaust the memory of an agent with a key, make it
+// unready, or prevent a new node that knows only this agent from joining. With -floods, the test prints the table in
 // docs/dev/design/gossip-security.md.
 func TestFloods(t *testing.T) {
 	for _, f := range allFloods() {
@@ -93,7 +92,8 @@ func TestFloods(t *testing.T) {
 	siege{name: "no key: 64 × a state of 6 MiB", plain: true, begin: states}.test(t)
 }
 
-// siege is an attack on agent a, of which b is a member, while c joins by it: a row of the table.
+// siege is an attack on agent a, and one row of the table. Agent b is a member of a's cluster, and agent c joins via a
+// during the attack.
 type siege struct {
 	name  string
 	plain bool // the agents have no key
@@ -101,11 +101,11 @@ type siege struct {
 	args  []string
 	start func(t *testing.T, id string, args ...string) *proc // nil = attacked
 
-	// begin returns when the attack is under way; ctx ends it.
+	// begin returns when the attack is running. Canceling ctx ends it.
 	begin func(ctx context.Context, t *testing.T, s *scene)
 
-	// believed means that the agents accept the messages, so members may lose leases and readiness. They
-	// agree afterwards.
+	// believed means that the agents accept the messages, so members may lose leases and readiness. Afterwards, they
+	// must agree.
 	believed bool
 }
 
@@ -212,7 +212,7 @@ func (g siege) run(t *testing.T) {
 	}
 }
 
-// lostBy returns how often an agent lost a member of a siege. Invented ones do not count.
+// lostBy returns how often an agent lost one of the members a, b and c. Invented members don't count.
 func lostBy(p *proc) (lost int) {
 	for line := range strings.Lines(p.Text()) {
 		var l struct{ Msg, Member string }
@@ -241,7 +241,7 @@ func (f flood) begin(ctx context.Context, t *testing.T, s *scene) {
 	})
 }
 
-// attacked starts an agent of the binary under test.
+// attacked starts an agent with the binary under attack.
 func attacked(t *testing.T, id string, args ...string) *proc {
 	t.Helper()
 	exe := *floodExe
@@ -251,7 +251,7 @@ func attacked(t *testing.T, id string, args ...string) *proc {
 	return agenttest.LaunchCommand(t, id, agentproc.Command(exe, id, args...))
 }
 
-// intrude opens one connection, and keeps it until the other side closes it.
+// intrude opens a connection and keeps it open until the other side closes it.
 func (f flood) intrude(ctx context.Context, addr string, i int, opened *atomic.Int64) {
 	var from net.Dialer
 	if f.sources > 0 {
@@ -292,7 +292,7 @@ func pause(ctx context.Context, d time.Duration) {
 	}
 }
 
-// readiness counts how often an agent was asked whether it is ready, and how often it was.
+// readiness counts how often an agent was asked whether it is ready, and how often the answer was yes.
 type readiness struct{ asked, ok atomic.Int64 }
 
 func watchReady(ctx context.Context, wait *sync.WaitGroup, addr string) *readiness {

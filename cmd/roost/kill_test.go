@@ -27,7 +27,7 @@ type fleet struct {
 	joins  atomic.Int64    // that the events told of
 }
 
-// news is that an agent has lost another one.
+// news says that an agent has lost another agent.
 type news struct {
 	from, lost string
 	digest     placement.Digest // of the table without it; 0 = it has returned by then
@@ -37,8 +37,8 @@ type news struct {
 // these tests wait.
 func slow() []string { return []string{"--ttl", "30s"} }
 
-// proven is the time within which all agents must know that a process has ended. Half a second is usual, but
-// a busy machine needs more.
+// proven is the time within which all agents must know that a process has ended. They usually need half a second, but
+// more on a busy machine.
 const proven = 3 * time.Second
 
 func startFleet(tb testing.TB, nodes int, args ...string) *fleet {
@@ -95,7 +95,7 @@ func (f *fleet) follow(slot int) {
 	}()
 }
 
-// agree waits until the agents agree, and the events have told of it.
+// agree waits until the agents agree, and until each agent's events include the table that they agreed on.
 func (f *fleet) agree() {
 	f.tb.Helper()
 	agree(f.tb, f.agents...)
@@ -113,7 +113,7 @@ func (f *fleet) agree() {
 	}
 }
 
-// settle waits until the agents agree, and each is watched.
+// settle waits until the agents agree, and until other agents watch each of them.
 func (f *fleet) settle() {
 	f.tb.Helper()
 	f.agree()
@@ -130,7 +130,7 @@ func (f *fleet) settle() {
 	f.quiet(0)
 }
 
-// quiet fails the test if an agent loses another within a time. It forgets older news.
+// quiet fails the test if an agent loses another agent within d. It discards news from before the call.
 func (f *fleet) quiet(d time.Duration) {
 	f.tb.Helper()
 	for end := time.After(d); ; {
@@ -145,7 +145,7 @@ func (f *fleet) quiet(d time.Duration) {
 	}
 }
 
-// end ends the process of a slot, and returns when each of the others learned of it.
+// end ends the process of a slot. It returns, sorted, how long each of the other agents took to learn of it.
 func (f *fleet) end(slot int, end func(*proc)) (learned []time.Duration) {
 	f.tb.Helper()
 	dead := f.agents[slot]
@@ -185,8 +185,8 @@ func (f *fleet) end(slot int, end func(*proc)) (learned []time.Duration) {
 	return learned
 }
 
-// goneAt returns when, by its log, an agent learned that another one is gone. The events arrive later, if
-// this process is starved.
+// goneAt returns the time in an agent's log at which the agent learned that another agent is gone. Events are less
+// precise, because they arrive late if this process is starved.
 func goneAt(a *proc, id string, since time.Time) (at time.Time, err error) {
 	for text := range strings.Lines(a.Log.String()) {
 		var line struct {
@@ -205,8 +205,8 @@ func goneAt(a *proc, id string, since time.Time) (at time.Time, err error) {
 
 func kill(p *proc) { _ = p.Process.Signal(syscall.SIGKILL) }
 
-// TestConfirmedFailure: processes end in several ways, and all others know long before the lease
-// expires. A process that returns under its id is away once and back once.
+// TestConfirmedFailure: processes end in several ways, and all other agents know long before the lease expires. If a
+// process is killed and restarted with the same id, the other agents see it leave once and join once.
 func TestConfirmedFailure(t *testing.T) {
 	t.Parallel()
 	f := startFleet(t, 10, slow()...)
@@ -243,7 +243,7 @@ func TestConfirmedFailure(t *testing.T) {
 	}
 }
 
-// TestPauseIsNoDeath: nobody reports a process that is paused for 4 s, because its kernel answers for it.
+// TestPauseIsNoDeath: if a process is paused for 4 s, no agent reports it as crashed, because its kernel still answers.
 func TestPauseIsNoDeath(t *testing.T) {
 	t.Parallel()
 	f := startFleet(t, 5, slow()...)

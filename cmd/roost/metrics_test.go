@@ -34,7 +34,7 @@ func metricsOf(t *testing.T, addr string) string {
 	return string(b)
 }
 
-// values are the samples in the text of a scrape, by name and labels.
+// values returns the samples in the text of a scrape, by name and labels.
 func values(t *testing.T, text string) map[string]float64 {
 	t.Helper()
 	all := make(map[string]float64)
@@ -52,8 +52,8 @@ func values(t *testing.T, text string) map[string]float64 {
 	return all
 }
 
-// TestMetrics: an agent has exactly the metrics of docs/metrics.md, in the form that
-// Prometheus wants, and the metrics of Go and of the process.
+// TestMetrics: an agent has exactly the metrics in docs/metrics.md, in the form that Prometheus expects, and the
+// metrics of Go and of the process.
 func TestMetrics(t *testing.T) {
 	t.Parallel()
 	a, b := pair(t, redistest.Start(t), calm()...)

@@ -91,7 +91,7 @@ func (s *planStory) agent(t *testing.T, d *datadriven.TestData) {
 	d.MaybeScanArgs(t, "diverged", &s.answer.Diverged)
 }
 
-// called is a strategy under another name, such as users have.
+// called is a strategy with another name, such as a user's own strategy.
 type called struct {
 	placement.Strategy
 	name string

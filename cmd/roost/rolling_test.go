@@ -18,17 +18,14 @@ import (
 	"github.com/roost-cluster/roost/placement"
 )
 
-// TestRollingRestart: five agents restart one after the other, while callers that use
-// /readyz look keys up all the time. No lookup fails; no lookup names a process that has
-// ended; and every move in the events of any node is from the restarted node when it
-// leaves, or to it when it is back. After SIGTERM the others do not wait
-// for the lease to expire; after kill -9 they take over when its end is proven, and the node
-// comes back under its old name. With -v it prints the numbers of
-// docs/dev/benchmarks.md.
+// TestRollingRestart: five agents restart one after the other, while callers that use /readyz look up keys all the
+// time. No lookup may fail or return a process that has ended. In the events of every node, partitions move only from
+// the restarted node when it leaves, and back to it when it has returned. After SIGTERM, the other nodes don't wait for
+// the lease to expire. After kill -9, they take over when the crash is confirmed, and the node returns with the same
+// id. With -v, the test prints the numbers in docs/dev/benchmarks.md.
 func TestRollingRestart(t *testing.T) {
 	t.Parallel()
-	// No lease expires unless it should: a machine that stalls for a moment must not look
-	// like a crash.
+	// The leases are long, because a machine that stalls for a moment must not look like a crash.
 	long := []string{"--heartbeat", "200ms", "--ttl", "1m"}
 	for _, tt := range []struct {
 		name string
@@ -54,8 +51,8 @@ func TestRollingRestart(t *testing.T) {
 	}
 }
 
-// takeOver is shorter than the lease here (1 m), so only confirmed failure is in time, and longer than that of
-// TestMixedReleases (5 s).
+// takeOver is shorter than the lease in TestRollingRestart (1 minute), so only a confirmed failure is in time. It is
+// longer than the lease in TestMixedReleases (5 s).
 const takeOver = 25 * time.Second
 
 // rolling is a cluster that restarts node by node.
@@ -101,7 +98,7 @@ func startRolling(t *testing.T, exe string, args ...string) *rolling {
 	return r
 }
 
-// start starts the node of a slot, under the same id each time.
+// start starts the node of a slot, with the same id each time.
 func (r *rolling) start(slot int) {
 	r.t.Helper()
 	args := slices.Clone(r.args)
@@ -120,7 +117,7 @@ func (r *rolling) start(slot int) {
 	eventually(r.t, func() error { return p.Ready(r.ctx) })
 }
 
-// restart ends the node of a slot, in good order or not, and starts it again.
+// restart ends the node of a slot, cleanly or with kill -9, and starts it again.
 func (r *rolling) restart(slot int, crash bool) (s step) {
 	r.t.Helper()
 	id := lease.NodeID(r.nodes[slot].ID)
@@ -180,7 +177,7 @@ func (r *rolling) table(p *proc) placement.Export {
 	return table.Export
 }
 
-// level returns nil once no node has to hand over anything to another.
+// level returns an error if the nodes' numbers of partitions differ by more than 1.
 func (r *rolling) level() error {
 	owners := r.table(r.nodes[0]).Owners
 	least, most := len(owners), 0
@@ -199,7 +196,7 @@ func (r *rolling) level() error {
 	return nil
 }
 
-// lookUps waits for more lookups.
+// lookUps waits until n more lookups have been answered.
 func (r *rolling) lookUps(n int64) {
 	r.t.Helper()
 	enough := r.callers.made.Load() + n
@@ -211,8 +208,8 @@ func (r *rolling) lookUps(n int64) {
 	})
 }
 
-// moved checks that, by the events of every other node, exactly the given partitions
-// moved, each once and as it should. It returns the time of the last event.
+// moved checks the events of every other node: exactly the given partitions must have moved, each once, and each move
+// must fit. It returns the time of the last event.
 func (r *rolling) moved(slot int, want []placement.Partition, fits func(placement.Move) bool) (last time.Time) {
 	r.t.Helper()
 	for i, w := range r.witnesses {
@@ -239,7 +236,7 @@ func (r *rolling) moved(slot int, want []placement.Partition, fits func(placemen
 	return last
 }
 
-// step is what one restart took.
+// step contains the numbers of one restart.
 type step struct {
 	share                      int           // partitions that moved away, and back
 	away, back                 time.Duration // until all others had the new table
@@ -247,14 +244,13 @@ type step struct {
 	ended                      time.Duration // until the process had ended
 }
 
-// String is for the log.
+// String formats the numbers for the log.
 func (s step) String() string {
 	return fmt.Sprintf("%d partitions away in %v, back in %v after the start; answers differed for at most %v and %v; ended in %v",
 		s.share, s.away.Round(time.Millisecond), s.back.Round(time.Millisecond),
 		s.awayDiffered.Round(time.Millisecond), s.backDiffered.Round(time.Millisecond), s.ended.Round(time.Millisecond))
 }
 
-// report prints the numbers.
 func (r *rolling) report(steps []step) {
 	for _, s := range steps {
 		r.t.Log(s)
@@ -303,7 +299,7 @@ func (w *witness) listen(ctx context.Context, p *proc) {
 	}
 }
 
-// has returns nil once the node's table, by its events, is the given one.
+// has returns nil if the given table is the newest in the node's events.
 func (w *witness) has(d placement.Digest) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// TestSim: equal flags print the same again, and each flag counts.
+// TestSim: the same flags print the same result again, and each flag has an effect.
 func TestSim(t *testing.T) {
 	simulate := func(flags string) string {
 		out := succeeds(t, strings.Fields("sim --nodes 10 --for 20s --output json "+flags)...)
@@ -39,7 +39,7 @@ func TestSim(t *testing.T) {
 	}
 }
 
-// TestSimTable: the table has all that the JSON has, and says what did not happen.
+// TestSimTable: the table shows everything that the JSON contains, and says what did not happen.
 func TestSimTable(t *testing.T) {
 	t.Setenv("TERM", "xterm") // standard error is no terminal all the same
 	for flags, want := range map[string]string{

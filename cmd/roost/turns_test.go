@@ -9,8 +9,8 @@ import (
 	"github.com/roost-cluster/roost/cluster/clusterhttp/doctor"
 )
 
-// TestTurns: of two processes with one id, the second stops the first, and doctor at another node says where both
-// are. If a supervisor restarts them, they stop each other again and again; each says at its end where both are.
+// TestTurns: if two processes use one id, the second stops the first, and doctor at another node says where both are.
+// If a supervisor restarts them, they stop each other again and again. Each of them logs where both are when it ends.
 func TestTurns(t *testing.T) {
 	t.Parallel()
 	seed := agent(t, "seed", brisk()...)
