@@ -14,13 +14,13 @@ import (
 	"github.com/roost-cluster/roost/cmd/roost/internal/settings"
 )
 
-// phases are the only metrics of roost before the node has joined: counts of nodes must not count it.
+// phases are roost's only metrics before the node has joined, because metrics that count nodes must not count it.
 var phases = []string{
 	`roost_node_phase{phase="active"} 0`, `roost_node_phase{phase="isolated"} 0`, `roost_node_phase{phase="joining"} 1`,
 	`roost_node_phase{phase="over"} 0`, `roost_node_phase{phase="settling"} 0`,
 }
 
-// samples returns the lines of a scrape with values of roost.
+// samples returns the lines of a scrape that contain roost's own metrics.
 func samples(scrape string) (found []string) {
 	for line := range strings.Lines(scrape) {
 		if strings.HasPrefix(line, "roost_") {
@@ -30,8 +30,8 @@ func samples(scrape string) (found []string) {
 	return found
 }
 
-// TestJoining: until the node has joined, people get a page that waits, programs an error,
-// and Prometheus the metrics of the process and the phase, for the alert of a node that cannot join.
+// TestJoining: until the node has joined, people get a page that waits, and programs get an error. Prometheus gets the
+// metrics of the process and the phase, which the alert for a node that cannot join needs.
 func TestJoining(t *testing.T) {
 	a := settings.Agent{HTTP: "127.0.0.1:0", Cluster: cluster.Config{Cluster: "media"}}
 	w, err := listenHTTP(t.Context(), a, slog.New(slog.DiscardHandler))

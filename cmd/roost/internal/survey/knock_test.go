@@ -18,7 +18,8 @@ import (
 	"github.com/roost-cluster/roost/lease"
 )
 
-// TestKnock: the ports of lost members are told apart, and a live agent counts nothing as hostile.
+// TestKnock: Knock distinguishes the states of lost members' ports, and a live agent does not count the attempts as
+// hostile.
 func TestKnock(t *testing.T) {
 	t.Parallel()
 	var log bytes.Buffer

@@ -68,8 +68,7 @@ func TestObserveOneThatDied(t *testing.T) {
 	}
 }
 
-// TestVisitAgain: the tour repeats a question after a degraded answer and after an error
-// that may pass.
+// TestVisitAgain: the tour repeats a question after a degraded answer, and after a temporary error.
 func TestVisitAgain(t *testing.T) {
 	s := newScene(t, ab, "abab", homes)
 	var want []answer
@@ -102,7 +101,7 @@ func TestVisitAgain(t *testing.T) {
 	}
 }
 
-// TestGivesUp: the tour does not wait long for a store that hangs, and its error says what the agent said last.
+// TestGivesUp: the tour does not wait long for a store that hangs, and its error includes the agent's last answer.
 func TestGivesUp(t *testing.T) {
 	for name, c := range map[string]struct {
 		status       int
@@ -179,7 +178,8 @@ func TestLoaded(t *testing.T) {
 	}
 }
 
-// TestPollFor: what is not over in time ends no step, because a check finds out. The end of the step does.
+// TestPollFor: if what the tour waits for takes too long, the step goes on, because a check will notice. If the step's
+// own time runs out, the step fails.
 func TestPollFor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		tour := &tour{out: newPrinter(new(agentproc.Log))}
