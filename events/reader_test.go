@@ -12,7 +12,7 @@ import (
 	"github.com/roost-cluster/roost/placement"
 )
 
-// States that a subscriber has not reached count as behind, for each way to read.
+// TestReaderStats: for each way to read, states that a reader has not read yet count as behind.
 func TestReaderStats(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var feed events.Feed

@@ -13,7 +13,7 @@ import (
 
 type watcher func(context.Context, *events.Feed) iter.Seq[events.Batch]
 
-// watchers are the two ways to read batches. Both make the same promises.
+// watchers are the two ways to read batches. Both give the same guarantees.
 var watchers = map[string]watcher{
 	"Watch": events.Watch,
 	"Subscribe": func(ctx context.Context, feed *events.Feed) iter.Seq[events.Batch] {
@@ -29,7 +29,7 @@ var watchers = map[string]watcher{
 	},
 }
 
-// bubble is a test of one of the watchers, in a synctest bubble.
+// bubble is a test of one kind of watcher in a synctest bubble.
 type bubble struct {
 	*testing.T
 	watch watcher
@@ -44,8 +44,8 @@ func inBubble(t *testing.T, test func(t bubble)) {
 	}
 }
 
-// reader follows a watcher in the background; log has the received batches. Its fields
-// may be read after synctest.Wait.
+// reader reads batches from a watcher in the background, and appends them to log. Its fields may be read after
+// synctest.Wait.
 type reader struct {
 	log   []string
 	ended bool
@@ -99,7 +99,7 @@ func TestWatchSendsOnlyChanges(t *testing.T) {
 	})
 }
 
-// Unread changes are merged, not queued, and withdrawn when they were undone.
+// TestSubscribeMergesUnread: unread changes are merged instead of queued, and disappear if they are undone.
 func TestSubscribeMergesUnread(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var feed events.Feed
@@ -186,7 +186,8 @@ func TestWatcherEnds(t *testing.T) {
 	}
 }
 
-// Each range starts again; a break leaves no goroutine behind.
+// TestWatchBreakAndRangeAgain: each range statement starts with a new first batch, and a break leaves no goroutine
+// behind.
 func TestWatchBreakAndRangeAgain(t *testing.T) {
 	inBubble(t, func(t bubble) {
 		var feed events.Feed
@@ -203,8 +204,8 @@ func TestWatchBreakAndRangeAgain(t *testing.T) {
 	})
 }
 
-// Cancelling withdraws an unread batch and ends the goroutine, without a receiver.
-// Otherwise the bubble would report the goroutine.
+// TestUnsubscribeWithUnreadBatch: canceling the context withdraws an unread batch and ends the goroutine, even if
+// nobody reads the channel. Otherwise, synctest would report the goroutine.
 func TestUnsubscribeWithUnreadBatch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var feed events.Feed

@@ -28,7 +28,7 @@ func Example() {
 	// b has left: a 308, c 309, d 383
 }
 
-// writers put new values while the fleet changes, and record the confirmed ones.
+// writers write new values while the fleet changes, and record the confirmed values.
 type writers struct {
 	wait sync.WaitGroup
 	last []map[string]string // of each writer
@@ -63,8 +63,8 @@ func (w *writers) check(ctx context.Context, t *testing.T, what string, at *node
 	}
 }
 
-// While clients write, one node joins and another leaves: no confirmed write is lost,
-// and partitions move only to the first and from the second.
+// TestNothingIsLost: while clients write, one node joins and another node leaves. No confirmed write is lost.
+// Partitions move only to the node that joins, and only from the node that leaves.
 func TestNothingIsLost(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
@@ -113,7 +113,7 @@ func TestNothingIsLost(t *testing.T) {
 	}
 }
 
-// The steps of a handoff between two nodes.
+// TestGive tests the steps of a handoff between two nodes.
 func TestGive(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()

@@ -19,7 +19,7 @@ import (
 	"github.com/roost-cluster/roost/internal/redistest"
 )
 
-// pipes is a listener without buffers: a write to a client that does not read takes for ever.
+// pipes is a listener whose connections have no buffers, so a write to a client that does not read blocks forever.
 type pipes chan net.Conn
 
 func (p pipes) Accept() (net.Conn, error) {
@@ -38,8 +38,8 @@ func (p pipes) dial(context.Context, string, string) (net.Conn, error) {
 func (p pipes) Close() error   { return nil }
 func (p pipes) Addr() net.Addr { return new(net.TCPAddr) }
 
-// A node soon gives up on a client that sends no offer or reads no answer, and frees its resources. It would
-// delay the node's drain, too.
+// TestSilentClients: if a client sends no offer or reads no answer, the node soon gives up and frees the client's
+// resources. Otherwise, the client would delay the node's drain.
 func TestSilentClients(t *testing.T) {
 	t.Parallel()
 	p := startPair(t)
@@ -115,7 +115,8 @@ func TestSilentClients(t *testing.T) {
 	})
 }
 
-// A client learns that its offer is not valid: a 503 would have it repeat the offer. It is no participant.
+// TestBadOffers: if an offer is invalid, the client gets status 400. With status 503, it would repeat the offer. A
+// client with an invalid offer does not count as a participant.
 func TestBadOffers(t *testing.T) {
 	t.Parallel()
 	p := startPair(t)

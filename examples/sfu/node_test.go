@@ -26,7 +26,7 @@ import (
 	"github.com/roost-cluster/roost/lease"
 )
 
-// pair is two nodes in this process, and a crowd that knows both.
+// pair contains two nodes in this process, and a crowd that knows both.
 type pair struct {
 	*testing.T
 	nodes []*node
@@ -81,7 +81,7 @@ func startPair(t *testing.T) *pair {
 	return p
 }
 
-// post sends an offer to the node that does not host the room, and returns where the session is.
+// post sends an offer to a node, which may redirect it to the host of the room. It returns the URL of the session.
 func (p *pair) post(l *link, at int, path string) (session string) {
 	p.Helper()
 	offer, err := offer(l.pc)
@@ -145,8 +145,8 @@ func (p *player) hears(t *testing.T) {
 	})
 }
 
-// A publisher by WHIP and a subscriber by WHEP send their offers to any node, and are in one call
-// with a subscriber by WebSocket, also if the name of its room has a slash. DELETE ends a session.
+// TestWHIP: a publisher with WHIP and subscribers with WHEP can send their offers to any node. They join the same call
+// as a subscriber with a WebSocket, even if the room's name contains a slash. DELETE ends a session.
 func TestWHIP(t *testing.T) {
 	t.Parallel()
 	p := startPair(t)
@@ -185,7 +185,7 @@ func TestWHIP(t *testing.T) {
 	}
 }
 
-// Each node serves the page and its parts, and all that the page asks from other origins.
+// TestPage: each node serves the page with its parts, and everything that the page requests from other nodes.
 func TestPage(t *testing.T) {
 	t.Parallel()
 	p := startPair(t)
@@ -229,7 +229,7 @@ func TestPage(t *testing.T) {
 	}
 }
 
-// A client with an old directive gets the present one from the node that it reaches.
+// TestWrongNode: a client with an outdated directive gets the current directive from the node that it reaches.
 func TestWrongNode(t *testing.T) {
 	t.Parallel()
 	p := startPair(t)
@@ -253,7 +253,7 @@ func TestWrongNode(t *testing.T) {
 	b.newest.close()
 }
 
-// A subscriber sees one stream while the publishers behind a slot change.
+// TestSlot: a subscriber sees a single stream, even if the publisher behind a slot changes.
 func TestSlot(t *testing.T) {
 	t.Parallel()
 	track, err := webrtc.NewTrackLocalStaticRTP(opus(), "audio", "x")
@@ -274,7 +274,7 @@ func TestSlot(t *testing.T) {
 	write(first, 9, 1100, 4, 312)
 }
 
-// A picture counts after a keyframe and all pictures since.
+// TestPlayer: a picture can be played only if the player has received a keyframe and all pictures since then.
 func TestPlayer(t *testing.T) {
 	t.Parallel()
 	p := &player{room: fingerprint("r")}
@@ -301,7 +301,8 @@ func TestPlayer(t *testing.T) {
 	}
 }
 
-// What an SFU needs of roost is one file of under 125 lines of code. Elsewhere it is a configuration and a directive.
+// TestRoostIsSmall: the part of this SFU that uses roost's rooms is one file with fewer than 125 lines of code. All
+// other files only contain roost's configuration and directives.
 func TestRoostIsSmall(t *testing.T) {
 	t.Parallel()
 	files, err := filepath.Glob("*.go")

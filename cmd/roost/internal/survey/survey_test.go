@@ -417,8 +417,8 @@ func TestLongAnswer(t *testing.T) {
 	}
 }
 
-// TestFirstOnce: each agent is asked once. This includes the first agent if the session does not know the agent's id,
-// because its member list contains the id.
+// TestFirstOnce: each agent is asked once. This includes the first agent, even if the session does not know its URL and
+// its member list does.
 func TestFirstOnce(t *testing.T) {
 	agent := fakeagent.New(t)
 	at := agent.Env["ROOST_ADDR"]
