@@ -102,7 +102,7 @@ func TestCrowdOnThreads(t *testing.T) {
 			var last uint64
 			for b := range events.Subscribe(ctx, &feed) {
 				if last = b.Version; unread == 0 {
-					cancel() // and read until the channel is closed
+					cancel() // then read until the channel is closed
 				}
 				unread--
 				for range rng.IntN(100) {

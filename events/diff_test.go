@@ -13,7 +13,7 @@ import (
 
 func TestDiff(t *testing.T) {
 	tests := map[string]struct {
-		steps []step // the first and the last are compared
+		steps []step // the test compares the first state with the last
 		want  string
 	}{
 		"acquired, moved from another": {

@@ -235,7 +235,7 @@ func TestSubscribeReplay(t *testing.T) {
 			for _, s := range states {
 				feed.Publish(s)
 				if rapid.Bool().Draw(rt, "settle") {
-					synctest.Wait() // or the subscription could miss s
+					synctest.Wait() // otherwise the subscription could miss s
 				}
 				if !rapid.Bool().Draw(rt, "read") {
 					continue

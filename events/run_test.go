@@ -307,7 +307,7 @@ func TestRunOwnedCause(t *testing.T) {
 // guard fails the test if two runs of one partition overlap.
 type guard [8]struct {
 	running, starts atomic.Int32
-	returnedEarly   atomic.Bool // the last run returned though the partition was owned
+	returnedEarly   atomic.Bool // the last run returned although the partition was still owned
 }
 
 func (g *guard) enter(t *testing.T, p placement.Partition) (leave func()) {
@@ -354,7 +354,7 @@ func TestRunOwnedStorm(t *testing.T) {
 				feed.Publish(s)
 				time.Sleep(time.Duration(rng.IntN(10)) * time.Millisecond)
 			}
-			time.Sleep(time.Second) // released runs and early ones have returned
+			time.Sleep(time.Second) // by then, released runs and runs that end early have returned
 			synctest.Wait()
 			for p := range placement.Partition(8) {
 				runs, want := g[p].running.Load() == 1, s.Owns(p) && !g[p].returnedEarly.Load()

@@ -82,7 +82,7 @@ func TestWatchSendsOnlyChanges(t *testing.T) {
 			step{owners: "aab", members: "a1 b1"},
 			step{owners: "aba", members: "a1 b1"})
 		feed.Publish(states[0])
-		early.expect(t, false, "") // owns nothing: still a first batch
+		early.expect(t, false, "") // the first batch arrives even if the node owns nothing
 		feed.Publish(states[1])
 		early.expect(t, false, "", "+0@2 +1@2 0:>a 1:>a 2:>b joined:a joined:b")
 		feed.Publish(states[2])
@@ -124,7 +124,7 @@ func TestSubscribeMergesUnread(t *testing.T) {
 		}
 		s := publish(step{owners: "abb"}.next(t, nil))
 		s = publish(step{owners: "aab"}.next(t, s))
-		receive("+0@1 +1@2") // one first batch, of the newest state
+		receive("+0@1 +1@2") // there is one first batch, with the newest state
 		receive("nothing")
 		s = publish(step{owners: "aaa"}.next(t, s))
 		s = publish(step{owners: "aab"}.next(t, s))
@@ -136,7 +136,7 @@ func TestSubscribeMergesUnread(t *testing.T) {
 		receive("-1@2 +1@7") // lost and regained
 		publish(step{owners: "aab"}.next(t, s))
 		feed.Close()
-		receive("+0@8 0:b>a") // after the end of the feed, at any time
+		receive("+0@8 0:b>a") // the last batch can be read even after the feed has ended
 		if _, open := <-batches; open {
 			t.Error("the channel stays open")
 		}

@@ -250,7 +250,7 @@ func TestRoots(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if n := len(pool.Subjects()); n < 100 { //nolint:staticcheck // all of this pool are known here
+		if n := len(pool.Subjects()); n < 100 { //nolint:staticcheck // all certificates of this pool are known here
 			t.Fatalf("%d roots", n)
 		}
 		return

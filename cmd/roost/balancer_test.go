@@ -23,13 +23,13 @@ import (
 // lookup fails or returns a node that has ended.
 type balancer struct {
 	t       *testing.T
-	answers time.Duration // minimum time that a node answers after it was ready
+	answers time.Duration // for how long a node must still answer after it was ready
 	slots   []atomic.Pointer[backend]
 	wait    sync.WaitGroup
 
 	gone     atomic.Pointer[lease.NodeID] // the node that has ended; nil = none
 	made     atomic.Int64                 // lookups that were answered
-	again    atomic.Int64                 // lookups at one more node, after a crash
+	again    atomic.Int64                 // lookups that were repeated at another node after a crash
 	problems atomic.Int64
 
 	mu    sync.Mutex                     // guards the tables of answers
@@ -40,8 +40,8 @@ type balancer struct {
 // backend is one process in a slot.
 type backend struct {
 	*proc
-	ready  atomic.Pointer[time.Time] // when it was asked, if it is ready
-	killed atomic.Bool               // a lookup may fail here
+	ready  atomic.Pointer[time.Time] // when the node was last asked, if it was ready; nil otherwise
+	killed atomic.Bool               // lookups at this node may fail
 }
 
 const (

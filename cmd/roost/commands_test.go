@@ -325,7 +325,7 @@ func TestDrainRoomsAgreement(t *testing.T) {
 	stats := healthyStats()
 	stats.Evacuation = &affinity.Evacuation{Moved: 7, Over: true}
 	for name, tt := range map[string]struct {
-		agreedAt int // the call; 0: never
+		agreedAt int // the number of the call; 0 = never
 		calls    int
 		want     string
 	}{

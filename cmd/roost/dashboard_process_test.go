@@ -37,7 +37,7 @@ func TestDashboard(t *testing.T) {
 			return nil
 		})
 	}
-	reaches("count(roost_node_info)", "4") // what is counted before the first scrape does not show as growth
+	reaches("count(roost_node_info)", "4") // increases before the first scrape do not show
 
 	for i := range 60 {
 		pinRoom(t, a, fmt.Sprint("room-", i), 2)
@@ -49,7 +49,7 @@ func TestDashboard(t *testing.T) {
 	if _, err := a.Cordon(t.Context(), "c", time.Hour, "slow disk"); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := b.ReportHealth(t.Context(), 100*time.Millisecond); err != nil { // its next report is late
+	if _, err := b.ReportHealth(t.Context(), 100*time.Millisecond); err != nil { // the application's next report will be late
 		t.Fatal(err)
 	}
 	redis.Do("FLUSHALL")
@@ -90,7 +90,7 @@ func dashboardQueries(t *testing.T) map[string]string {
 		Templating struct {
 			List []struct {
 				Name  string
-				Query any // of a variable with values from Prometheus: an object
+				Query any // an object for a variable whose values come from Prometheus
 			}
 		}
 	}

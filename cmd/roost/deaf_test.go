@@ -26,7 +26,7 @@ func TestDeafClients(t *testing.T) {
 	most := memory(t, a)
 	for _, path := range []string{"/v1/partitions", "/v1/members", "/v1/owned"} {
 		var asked sync.WaitGroup
-		for i := range 50 { // at a time: more would cut each other off before they ask
+		for i := range 50 { // with more at the same time, some connections would be cut off before they send a request
 			asked.Go(func() {
 				for range (*deaf + i) / 50 {
 					ignore(t, a.Base, path)

@@ -49,7 +49,7 @@ empty variable. Write lists with commas between the values, or as YAML lists.
 // TestDeployment: roost knows the commands and settings of the files under deploy/.
 func TestDeployment(t *testing.T) {
 	for path, c := range map[string]struct {
-		command string // matches the arguments of a run of roost
+		command string // matches the arguments with which the file runs roost
 		wanted  int
 	}{
 		"kubernetes/roost.yaml": {`(?m)(?:command: \[/roost,|image: roost$[^-]*\bargs: \[)(.*)\]`, 2},
@@ -81,7 +81,7 @@ func TestDeployment(t *testing.T) {
 // they stop.
 func TestKubernetesStarts(t *testing.T) {
 	t.Parallel()
-	b, err := os.ReadFile("../../internal/e2e/helm/testdata/agents.json") // a test of internal/e2e/helm writes it
+	b, err := os.ReadFile("../../internal/e2e/helm/testdata/agents.json") // written by a test in internal/e2e/helm
 	if err != nil {
 		t.Fatal(err)
 	}

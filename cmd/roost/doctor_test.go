@@ -178,7 +178,7 @@ func TestDoctorNamesWhatDoesNotArrive(t *testing.T) {
 	for name, at := range map[string]string{"nothing": fmt.Sprintf("127.0.0.1:%d", redistest.FreePort(t)), "another": b.Gossip} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			atB := agenttest.Observe(t, b.Client, b.Log) // an Observer of the subtest, since a parent cannot fail while it runs
+			atB := agenttest.Observe(t, b.Client, b.Log) // this observer belongs to the subtest, because a parent test cannot fail while its subtest runs
 			base := fmt.Sprintf("127.0.0.1:%d", redistest.FreePort(t))
 			w := launch(t, "w-"+name, "--join", a.Gossip, "--advertise", at, "--http", base)
 			eventually(t, func() error {
@@ -200,7 +200,7 @@ func TestDoctorAllLosesAnAgent(t *testing.T) {
 	t.Parallel()
 	f := town(t, 1)
 	f[1].Set("GET /v1/stats", func(n int) any {
-		if n >= 3 { // the survey, the first look, the second
+		if n >= 3 { // the first two requests are the survey and the first look
 			return clusterhttp.Problem{Status: http.StatusInternalServerError, Code: "broken", Message: "no more answers"}
 		}
 		return healthyStats()
@@ -232,7 +232,7 @@ func town(t *testing.T, others int) (agents []*fakeagent.Agent) {
 			})
 		}
 	}
-	first := len(members.Members) - len(agents) // the others are behind those of a healthy cluster
+	first := len(members.Members) - len(agents) // the members of a healthy cluster come first
 	for i, f := range agents {
 		own := members
 		if i > 0 {
@@ -248,7 +248,7 @@ func town(t *testing.T, others int) (agents []*fakeagent.Agent) {
 func TestDoctorAllOfMany(t *testing.T) {
 	t.Parallel()
 	f := town(t, 65)
-	eventually(t, func() error { // on a starved machine one may lack the 5 s for an answer
+	eventually(t, func() error { // on a starved machine, an agent may not answer within 5 s
 		_, out, problem := roostIn(t, f[0].Env, "doctor", "--all", "--over", "6s")
 		if !strings.Contains(out, "65 of 67 other agents answered") {
 			return fmt.Errorf("%s%s", out, problem)
@@ -262,7 +262,7 @@ func TestDoctorAllWithin(t *testing.T) {
 	t.Parallel()
 	f := town(t, 70)
 	code, out, problem := roostIn(t, f[0].Env, "doctor", "--all", "--over", "6s", "--within", "5s")
-	var rest, first int // 6 from other-065 on; a busy machine has not begun with 64 by then
+	var rest, first int // 6 agents, starting with other-065; on a busy machine more, because not even 64 agents were asked
 	_, _ = fmt.Sscanf(out[max(0, strings.LastIndex(out, "warn  views")):],
 		"warn views %d of 73 agents were not asked: other-%d", &rest, &first)
 	if code != exitWarned || rest == 0 || rest+first != 71 || problem != "" {

@@ -19,7 +19,7 @@ import (
 type faulty struct {
 	t       *testing.T
 	a, b, c *proc
-	redis   *redistest.Server // of a row with redis
+	redis   *redistest.Server // only for faults with redis
 	link    *redistest.Link   // to it
 	args    []string          // of all agents
 	at      *agenttest.Observer
@@ -28,7 +28,7 @@ type faulty struct {
 // namedFault is a problem of node b or of something that the nodes share. It includes what users see of the problem.
 type namedFault struct {
 	name   string
-	args   []string        // of all agents, besides the usual
+	args   []string        // of all agents, in addition to the usual ones
 	redis  bool            // the agents pin rooms
 	ready  func(f *faulty) // before it
 	begin  func(f *faulty)
@@ -102,7 +102,7 @@ func TestFaultsAreNamed(t *testing.T) {
 			},
 		},
 		{
-			name: "wrong advertise", all: true, begin: (*faulty).advertiseNothing, // it left, and does not become a member again
+			name: "wrong advertise", all: true, begin: (*faulty).advertiseNothing, // b has left, and does not become a member again
 			want: agenttest.Views{
 				Page: []string{"warn members: heard only over TCP: b at 127.0.0.1:"},
 				Doctor: []string{
@@ -147,7 +147,7 @@ func (n namedFault) holds(t *testing.T) {
 	f := &faulty{t: t}
 	// The leases are longer than in other tests, because a false loss on a busy machine would stay in the history.
 	f.args = append([]string{"--heartbeat", "1s", "--ttl", "6s"}, n.args...)
-	if n.redis { // for the others one that is late on a busy machine would be a second problem
+	if n.redis { // only where needed, because a Redis that is slow on a busy machine would be a second problem
 		f.redis = redistest.Start(t)
 		f.link = redistest.Proxy(t, f.redis.Addr())
 		f.args = append(f.args, "--redis", f.link.URL(f.redis))
@@ -169,7 +169,7 @@ func (n namedFault) holds(t *testing.T) {
 	if most := stretched(n.within, left()); took > most {
 		t.Errorf("named after %v, want %v at most: %v, and the machine was ours by %.0f %%", took, most, n.within, 100*left())
 	}
-	if len(n.want.Log) == 3 { // what each of two survivors says
+	if len(n.want.Log) == 3 { // each of the two survivors must show the problem
 		atA.Await(time.Now(), 4*n.within, n.want)
 	}
 }

@@ -34,12 +34,12 @@ type flood struct {
 	name    string
 	plain   bool // the agents have no key
 	conns   int
-	sources int                // 127.0.0.2 and the following addresses; 0 = the address of everyone else, 127.0.0.1
+	sources int                // source addresses, from 127.0.0.2 on; 0 = 127.0.0.1, which everyone else uses
 	head    func(i int) []byte // of the i-th connection
 	fill    int                // bytes after the head
-	drip    time.Duration      // between single bytes of the head, 0 = at once
+	drip    time.Duration      // between single bytes of the head; 0 = send the head at once
 	short   bool               // part of make test
-	again   time.Duration      // after its end a connection is opened again; 0 = 1 s
+	again   time.Duration      // how long to wait before a closed connection is opened again; 0 = 1 s
 }
 
 // sealed is the head of an encrypted stream that announces n bytes.
@@ -74,7 +74,7 @@ func allFloods() []flood {
 		{name: "no key: 256 × 32,768 nodes without a name", plain: true, conns: 256, again: time.Millisecond, head: func(int) []byte {
 			return append([]byte("\xf4\x05roost\x06\x83\xa5Nodes\xcd\x80\x00\xacUserStateLen\x00\xa4Join\xc3"), bytes.Repeat([]byte("\x81\xa3Vsn\xa6\x01\x05\x02\x00\x00\x00"), 32768)...)
 		}},
-		{name: "no key: 64 × a ping without an end", plain: true, conns: 64, fill: 64 * mib, head: func(int) []byte { // with a name of 1 GiB
+		{name: "no key: 64 × a ping without an end", plain: true, conns: 64, fill: 64 * mib, head: func(int) []byte { // whose name has 1 GiB
 			return []byte("\xf4\x05roost\x00\x81\xa4Node\xdb\x40\x00\x00\x00")
 		}},
 		{name: "no key: 1,000 silent", plain: true, conns: 1000, head: nothing},
@@ -114,11 +114,11 @@ type scene struct {
 	a, b  *proc
 	c     atomic.Pointer[proc] // once it runs
 	args  []string             // of an agent that joins
-	key   key                  // of all; nil = they have none
+	key   key                  // of all agents; nil = they have none
 	wait  sync.WaitGroup
 	sent  atomic.Int64 // connections or packets
-	left  int          // how many leases begin has ended, of which it knows
-	after func()       // checks the rest; nil = there is no more
+	left  int          // the number of losses that begin has caused on purpose
+	after func()       // makes additional checks; nil = none
 }
 
 func (g siege) test(t *testing.T) {
@@ -134,7 +134,7 @@ func (g siege) run(t *testing.T) {
 	case *floods:
 		args = nil
 	case g.believed, g.start != nil:
-		args = brisk() // members need to forget others
+		args = brisk() // short leases, because members must be lost during the test
 	}
 	args = append(args, g.args...)
 	var s scene
@@ -154,7 +154,7 @@ func (g siege) run(t *testing.T) {
 	s.b.Runs()
 	agree(t, s.a, s.b)
 	if *floods {
-		time.Sleep(3 * time.Second) // both are at rest
+		time.Sleep(3 * time.Second) // until both agents are idle
 	}
 	before := memory(t, s.a)
 

@@ -235,7 +235,7 @@ func TestProxy(t *testing.T) {
 		srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			_, _ = fmt.Fprint(w, name, r.URL.Path)
 			switch path.Base(r.URL.Path) {
-			case "held": // the body goes on until then
+			case "held": // the body continues until the test releases it
 				_ = http.NewResponseController(w).Flush()
 				<-release
 			case "hung":
@@ -248,7 +248,7 @@ func TestProxy(t *testing.T) {
 	a := agent(t, "a", "--api-addr", app("a"))
 	b := agent(t, "b", "--api-addr", app("b"), "--join", a.Gossip)
 	agree(t, a, b)
-	behind, err := net.Listen("tcp", "127.0.0.1:0") // an agent that is not there yet
+	behind, err := net.Listen("tcp", "127.0.0.1:0") // an agent that does not answer yet
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -294,7 +294,7 @@ func TestProxy(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	go func() { // now the agent is there
+	go func() { // from now on, the agent answers
 		for in, err := behind.Accept(); err == nil; in, err = behind.Accept() {
 			if out, err := net.Dial("tcp", a.Addrs.HTTP); err == nil {
 				go func() { _, _ = io.Copy(out, in); _ = out.Close() }()
@@ -312,7 +312,7 @@ func TestProxy(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		eventually(t, func() error { // the first table may be on its way
+		eventually(t, func() error { // the proxy may not have its first table yet
 			resp, err := client.Get("http://" + addr + "/rooms/" + key)
 			if err != nil {
 				return err

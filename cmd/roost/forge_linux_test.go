@@ -152,7 +152,7 @@ func (f forger) kinds() map[string]func(i int) *lease.Message {
 			m.Records = []*lease.Record{&r}
 			return m
 		},
-		"processes": func(int) *lease.Message { // a later one of agent a
+		"processes": func(int) *lease.Message { // a later process with the id of agent a
 			m, r := f.asB(), *f.of["a"]
 			r.Incarnation++
 			m.Records = []*lease.Record{&r}
@@ -203,7 +203,7 @@ func (f forger) kinds() map[string]func(i int) *lease.Message {
 			}
 			versions := []uint64{math.MaxUint64, 1 << 53, 1<<53 + 1, 1 << 52}
 			v := versions[i/4%len(versions)]
-			m.Extra = []byte{2, 1} // all partitions are a's, since a version of the end of time
+			m.Extra = []byte{2, 1} // claims that a owns all partitions, since a version in the far future
 			for _, n := range []uint64{1024, v, 1, 1} {
 				m.Extra = binary.AppendUvarint(m.Extra, n)
 			}

@@ -38,7 +38,7 @@ func TestHostileHTTP(t *testing.T) {
 			dribble(t, conn, "GET /v1/members HTTP/1.1\r\nHost: localhost\r\nName: "+strings.Repeat("x", i))
 		})
 	}
-	for range 2000 { // short headers need the most memory: a third of a megabyte each
+	for range 2000 { // short header fields need the most memory: a third of a megabyte per request
 		crowd.add(t, a.Base, func(conn net.Conn) { dribble(t, conn, "GET /v1/members HTTP/1.1\r\nHost: localhost\r\n"+manyFields) })
 	}
 	for range 4200 {
@@ -51,7 +51,7 @@ func TestHostileHTTP(t *testing.T) {
 	for i := range 200 {
 		crowd.add(t, a.Base, func(conn net.Conn) {
 			rng := rand.New(rand.NewPCG(3, uint64(i)))
-			dribble(t, conn, "GET /"+string(junk(rng, i, 64<<10))) // past the limit of a header in half of all cases
+			dribble(t, conn, "GET /"+string(junk(rng, i, 64<<10))) // half of these headers are longer than the limit
 		})
 	}
 	crowd.here.Wait()
@@ -109,9 +109,9 @@ var manyFields = func() string {
 
 // crowd is many unauthenticated peers that are connected at the same time.
 type crowd struct {
-	here sync.WaitGroup // until all have connected
+	here sync.WaitGroup // done when all have connected
 	gone sync.WaitGroup
-	over chan struct{} // unauthenticated peers that just hold a connection may go
+	over chan struct{} // closed when peers that only hold a connection may leave
 }
 
 // add connects an unauthenticated peer.

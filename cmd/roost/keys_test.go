@@ -187,7 +187,7 @@ func changeKeys(t *testing.T, former, one string) {
 		{[]string{"--remove", one}, next, "All 4 agents have dropped " + one + "."},
 	} {
 		code, out := 0, ""
-		eventually(t, func() error { // an agent may take longer than 5 s on a busy machine: a step can be repeated
+		eventually(t, func() error { // a step can be repeated if an agent takes longer than 5 s on a busy machine
 			if code, out = keys(step.args...); strings.Contains(out, "no answer from") {
 				return errors.New(out)
 			}

@@ -23,14 +23,14 @@ type fleet struct {
 	args   []string
 	agents []*proc
 	news   chan news
-	tables []atomic.Uint64 // the digest of the last table that each agent's events told of
-	joins  atomic.Int64    // that the events told of
+	tables []atomic.Uint64 // the digest of the newest table in each agent's events
+	joins  atomic.Int64    // the number of joins in all events
 }
 
 // news says that an agent has lost another agent.
 type news struct {
 	from, lost string
-	digest     placement.Digest // of the table without it; 0 = it has returned by then
+	digest     placement.Digest // of the table without the lost agent; 0 = it has already returned
 }
 
 // slow contains the timings of tests in which agents must confirm a failure. A lease lasts far longer than
@@ -193,7 +193,7 @@ func goneAt(a *proc, id string, since time.Time) (at time.Time, err error) {
 			Time        time.Time
 			Msg, Member string
 		}
-		if json.Unmarshal([]byte(text), &line) != nil { // a line that is not whole yet
+		if json.Unmarshal([]byte(text), &line) != nil { // the line is incomplete
 			continue
 		}
 		if (line.Msg == "member lost" || line.Msg == "member left") && line.Member == id && line.Time.After(since) {
@@ -233,10 +233,10 @@ func TestConfirmedFailure(t *testing.T) {
 	f.end(slot, func(p *proc) {
 		kill(p)
 		<-p.Done()
-		f.launch(slot, "--bind", gossip) // at once, at the same address
+		f.launch(slot, "--bind", gossip) // immediately, at the same address
 	})
 	f.agents[slot].Runs()
-	f.agree() // on the table from before, of which the process that was killed has told, too
+	f.agree() // the table is the same as before, so also wait until no news is left
 	f.quiet(3 * time.Second)
 	if n := f.joins.Load() - joins; n != int64(len(f.agents)-1) {
 		t.Errorf("after a restart %d joins were seen, want one by each of the others", n)
@@ -259,7 +259,7 @@ func TestPauseIsNoDeath(t *testing.T) {
 	}
 }
 
-// BenchmarkKill measures how long it takes until all other agents know of a kill -9:
+// BenchmarkKill measures how long it takes until all other agents know that an agent was killed with kill -9:
 //
 //	go test -run '^$' -bench Kill -benchtime 20x -timeout 30m ./cmd/roost
 func BenchmarkKill(b *testing.B) {

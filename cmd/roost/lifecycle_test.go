@@ -92,7 +92,7 @@ func TestShutdownDelay(t *testing.T) {
 		t.Errorf("a lookup while the agent waits: %s, the last of its connection: %v", resp.Status, resp.Close)
 	}
 	age, renewed := int64(0), 0
-	eventually(t, func() error { // without the delay b would have left before its next heartbeat
+	eventually(t, func() error { // without the delay, b would have left before its next heartbeat
 		m, err := a.Members(t.Context())
 		if err != nil {
 			return err
@@ -118,7 +118,7 @@ func TestShutdownDelay(t *testing.T) {
 func TestRoomsWhileEnding(t *testing.T) {
 	t.Parallel()
 	_, b := pair(t, redistest.Start(t), calm()...)
-	signalled := time.Now() // before the signal, so that a slow machine gets no less time
+	signalled := time.Now() // measured before the signal, because a slow machine must not shorten the time
 	b.Signal(syscall.SIGTERM)
 	for i := 0; ; i++ {
 		_, err := b.ResolveRoom(t.Context(), fmt.Sprintf("room-%d", i), affinity.Demand{Size: 2})

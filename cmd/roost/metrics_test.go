@@ -60,7 +60,7 @@ func TestMetrics(t *testing.T) {
 	for i := range 20 {
 		pinRoom(t, a, fmt.Sprint("room-", i), 2)
 	}
-	eventually(t, func() error { // the counters are as of the last heartbeat
+	eventually(t, func() error { // the counters are updated at each heartbeat
 		got := values(t, metricsOf(t, a.Base))
 		for name, want := range map[string]float64{
 			`roost_members{state="active"}`: 2, "roost_table_diverged_members": 0, "roost_store_up": 1, "roost_lease_ttl_seconds": 600,

@@ -90,7 +90,7 @@ func chatter(t *testing.T, gossip string, n int) {
 	for i := range n {
 		_, _ = fmt.Fprintf(conn, "\xf4\x05roost\x08%cno message", 200)
 		if i%10 == 0 {
-			time.Sleep(time.Millisecond) // so that the socket's buffer holds the rest
+			time.Sleep(time.Millisecond) // so that the socket's buffer does not overflow
 		}
 	}
 }
@@ -206,7 +206,7 @@ func TestProxyLostLog(t *testing.T) {
 	for lines.Scan() && !strings.Contains(lines.Text(), "proxy running") {
 	}
 	_ = r.Close()
-	_ = cmd.Process.Signal(syscall.SIGTERM) // it logs its end
+	_ = cmd.Process.Signal(syscall.SIGTERM) // the proxy tries to log that it ends
 	if err := cmd.Wait(); err != nil {
 		t.Errorf("after SIGTERM: %v", err)
 	}

@@ -60,7 +60,7 @@ func poison(v any, field string) any {
 func TestHostileAnswers(t *testing.T) {
 	commands := slices.Collect(maps.Values(inJSON))
 	commands = slices.DeleteFunc(commands, func(c string) bool {
-		return slices.Contains([]string{"watch", "diff OLD NEW", "version"}, c) || strings.HasPrefix(c, "sim ") // below, or without an agent
+		return slices.Contains([]string{"watch", "diff OLD NEW", "version"}, c) || strings.HasPrefix(c, "sim ") // tested below, or called without an agent
 	})
 	harms := func(command string, texts ...string) {
 		for _, r := range strings.Join(texts, "") {

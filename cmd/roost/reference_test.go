@@ -112,13 +112,13 @@ func jsonOf(t *testing.T, path string) string {
 	}
 	want := exitOK
 	switch path {
-	case "roost watch": // it goes on until it is stopped
+	case "roost watch": // this command runs until it is stopped
 		b := inBackground(t, f.Env, args...)
 		f.Stream <- fakeagent.Batch()
 		b.shows(b.out, "\n")
 		b.ends()
 		return b.out.String()
-	case "roost doctor": // a check that has everything
+	case "roost doctor": // a check with all fields set
 		want = exitWarned
 	}
 	code, out, problem := roostIn(t, f.Env, args...)

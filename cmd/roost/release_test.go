@@ -38,7 +38,7 @@ func TestMixedReleases(t *testing.T) {
 				expired: make(map[*proc]float64),
 			}
 			m.exe = tt.to
-			defer m.understood() // says, perhaps, why a wait failed
+			defer m.understood() // may explain why waiting failed
 			m.report(m.roll())
 		})
 	}
@@ -69,7 +69,7 @@ func buildOfTag(t *testing.T, tag string) string {
 	for _, args := range [][]string{
 		{"git", "-C", root, "archive", "--output", archive, tag},
 		{"tar", "-C", dir, "-xf", archive},
-		{"go", "run", "-C", dir, "-trimpath", "-race=false", "-exec", "cp", "./cmd/roost", exe}, // trimmed, it is found in the cache
+		{"go", "run", "-C", dir, "-trimpath", "-race=false", "-exec", "cp", "./cmd/roost", exe}, // with -trimpath, Go's build cache contains the packages
 	} {
 		if out, err := exec.Command(args[0], args[1:]...).CombinedOutput(); err != nil {
 			t.Fatalf("%v: %v\n%s", args, err, out)
@@ -82,7 +82,7 @@ func buildOfTag(t *testing.T, tag string) string {
 type mixed struct {
 	*rolling
 	last    string            // the binary of the last release
-	expired map[*proc]float64 // leases that had to expire by the view of each node
+	expired map[*proc]float64 // the number of leases that each node must have seen expire
 }
 
 // roll replaces all nodes. The node in the middle crashes. When it is back, one node of each release drains and
@@ -114,7 +114,7 @@ func (m *mixed) check() {
 	m.t.Helper()
 	m.understood()
 	for _, p := range m.nodes {
-		eventually(m.t, func() error { // the counters are as of the last heartbeat
+		eventually(m.t, func() error { // the counters are updated at each heartbeat
 			counts, want := values(m.t, metricsOf(m.t, p.Base)), m.expired[p]
 			n := counts["roost_lease_expiries_total"] + counts["roost_lease_crashes_total"]
 			if n > want {
@@ -174,7 +174,7 @@ func (m *mixed) drain(slot int) {
 		eventually(m.t, func() error { return w.has(before.Digest) })
 		w.take()
 	}
-	m.callers.differed(before.Digest) // the drain counts in no report
+	m.callers.differed(before.Digest) // the report does not include the drain
 }
 
 // list reads the members of each node with the commands of both releases.

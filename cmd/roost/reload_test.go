@@ -313,7 +313,7 @@ func TestRedisPassword(t *testing.T) {
 	eventually(t, pins)
 	for _, password := range []string{"two", "three"} {
 		redis.Do("ACL", "SETUSER", "roost", "resetpass", ">"+password)
-		redis.Do("CLIENT", "KILL", "USER", "roost") // as after a failover
+		redis.Do("CLIENT", "KILL", "USER", "roost") // like a failover of Redis
 		eventually(t, func() error {
 			if pins() == nil {
 				return errors.New("rooms are pinned with the former password")

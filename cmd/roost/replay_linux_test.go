@@ -19,14 +19,14 @@ import (
 
 // tap is an unauthenticated peer between an agent and the network. It records the traffic.
 type tap struct {
-	at, behind string // the advertised address, and that of the agent
+	at, behind string // the advertised address, and the agent's real address
 	udp        *net.UDPConn
 	tcp        net.Listener
 
 	mu      sync.Mutex
 	packets [][]byte
 	streams []*stream
-	taken   bool // the agent has ended, and its address is the unauthenticated peer's
+	taken   bool // the agent has ended, and the unauthenticated peer has its address
 }
 
 // stream is what both sides of a connection sent.
@@ -36,7 +36,7 @@ func newTap(t *testing.T) *tap {
 	t.Helper()
 	x := new(tap)
 	eventually(t, func() (err error) {
-		port := redistest.FreePort(t) // no connection of another test takes it at 127.0.0.2 before the agent listens
+		port := redistest.FreePort(t) // no other test can take this port at 127.0.0.2 before the agent listens
 		x.at, x.behind = fmt.Sprint("127.0.0.1:", port), fmt.Sprint("127.0.0.2:", port)
 		if x.tcp, err = net.Listen("tcp4", x.at); err != nil {
 			return err
@@ -167,7 +167,7 @@ func TestReplay(t *testing.T) {
 		taps["d"].take()
 		taps["e"].take()
 		agree(t, s.a, s.b)
-		s.left = 4 // d and e, of a and of b
+		s.left = 4 // both a and b lose d and e
 		packets, streams := recording(taps)
 		pause(ctx, later)
 		s.after = func() { stayedAway(t, s.a, s.b) }

@@ -30,7 +30,7 @@ func TestRollingRestart(t *testing.T) {
 	for _, tt := range []struct {
 		name string
 		args []string
-		kill int // the slot of the node that crashes instead
+		kill int // the slot of the node that is killed instead; -1 for none
 	}{
 		{"rendezvous", long, 2},
 		{"least-partitions", append(long, "--strategy", "least-partitions"), -1},
@@ -68,7 +68,7 @@ type rolling struct {
 }
 
 func startRolling(t *testing.T, exe string, args ...string) *rolling {
-	const nodes, answers = 5, time.Second // what --shutdown-delay promises by default
+	const nodes, answers = 5, time.Second // what the default of --shutdown-delay guarantees
 	ctx, cancel := context.WithCancel(t.Context())
 	r := &rolling{
 		t: t, ctx: ctx, exe: exe, args: args,
@@ -82,7 +82,7 @@ func startRolling(t *testing.T, exe string, args ...string) *rolling {
 		eventually(t, r.level)
 		agree(t, r.nodes...)
 	}
-	for slot, w := range r.witnesses { // the moves at the start do not count
+	for slot, w := range r.witnesses { // ignore the moves at the start
 		table := r.table(r.nodes[slot])
 		eventually(t, func() error { return w.has(table.Digest) })
 		w.take()
@@ -136,11 +136,11 @@ func (r *rolling) restart(slot int, crash bool) (s step) {
 		r.callers.kill(slot)
 		<-r.nodes[slot].Done()
 		s.ended = time.Since(began)
-		agree(r.t, others...) // when its end is proven
+		agree(r.t, others...) // until the crash is confirmed
 	} else {
 		r.nodes[slot].Signal(syscall.SIGTERM)
 		r.nodes[slot].Exits(exitOK)
-		s.ended = time.Since(began) // and the others know already
+		s.ended = time.Since(began) // the other nodes already know by then
 	}
 	r.callers.gone.Store(&id)
 	agree(r.t, others...)
@@ -239,7 +239,7 @@ func (r *rolling) moved(slot int, want []placement.Partition, fits func(placemen
 // step contains the numbers of one restart.
 type step struct {
 	share                      int           // partitions that moved away, and back
-	away, back                 time.Duration // until all others had the new table
+	away, back                 time.Duration // until all other nodes had the new table
 	awayDiffered, backDiffered time.Duration // for how long, at most, answers differed
 	ended                      time.Duration // until the process had ended
 }
@@ -288,7 +288,7 @@ type witness struct {
 func (w *witness) listen(ctx context.Context, p *proc) {
 	for b, err := range p.Events(ctx) {
 		if err != nil {
-			return // it ends with the node; if too early, the waits for it fail
+			return // the stream ends with the node; if it ends too early, the test fails while it waits
 		}
 		w.mu.Lock()
 		w.digest = b.Digest

@@ -77,7 +77,7 @@ func TestDrainRooms(t *testing.T) {
 		t.Errorf("--rate alone: %d %q", code, problem)
 	}
 	pinned := func() (n float64) {
-		eventually(t, func() error { // Redis can be late on a busy machine
+		eventually(t, func() error { // Redis can be slow on a busy machine
 			list, err := b.Rooms(t.Context(), "a", rooms)
 			n = float64(len(list.Rooms))
 			return err
@@ -103,8 +103,8 @@ func TestDrainRooms(t *testing.T) {
 		t.Fatal(err)
 	}
 	partly := 0
-	const abreast = 4            // rooms move at a time
-	eventually(t, func() error { // a move is in Redis a moment before it counts
+	const abreast = 4            // the number of rooms that move at the same time
+	eventually(t, func() error { // Redis has each move a moment before it is counted
 		first := values(t, metricsOf(t, a.Base))
 		stats, err := a.Stats(t.Context())
 		if err != nil {
@@ -317,7 +317,7 @@ func TestForgottenJoin(t *testing.T) {
 		t.Errorf("b gives the room of a another home: %+v", at)
 	}
 	eventually(t, func() error {
-		_, _ = b.ResolveRoom(t.Context(), "room", affinity.Demand{Size: 2}) // it may have been late for the one above
+		_, _ = b.ResolveRoom(t.Context(), "room", affinity.Demand{Size: 2}) // Redis may have been too slow for the call above
 		s, err := b.Stats(t.Context())
 		if err == nil && !slices.Equal(s.Rooms.CutOff, []lease.NodeID{"a"}) {
 			err = fmt.Errorf("cut off are %q", s.Rooms.CutOff)
@@ -527,7 +527,7 @@ func TestProxyRooms(t *testing.T) {
 			return nil
 		})
 	}
-	for range 2 { // a guess does not become knowledge
+	for range 2 { // the proxy must not remember a guess
 		answers(pins, "standup", other)
 		answers(pins, "unknown", "")
 	}

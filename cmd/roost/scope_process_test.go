@@ -68,7 +68,7 @@ func TestScopeFlag(t *testing.T) {
 			t.Fatal(err)
 		}
 		_ = resp.Body.Close()
-		if resp.StatusCode != http.StatusOK { // c has no address
+		if resp.StatusCode != http.StatusOK { // c has no API address
 			t.Errorf("key-%d: %s", i, resp.Status)
 		}
 	}

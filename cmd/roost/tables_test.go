@@ -149,7 +149,7 @@ func TestStaleTable(t *testing.T) {
 			"plan --add node-d": "this agent is isolated, fenced or stalled, so its table may be old",
 		} {
 			code, out, problem := roostIn(t, f.Env, strings.Fields(command)...)
-			if command == "partitions" { // no script parses its lines below the table
+			if command == "partitions" { // the warning is below the table, because no script parses these lines
 				if strings.Contains(out, "the same on every member") == stale {
 					t.Errorf("stale %v:\n%s", stale, out)
 				}

@@ -131,7 +131,7 @@ func TestTLS(t *testing.T) {
 	pool.AddCert(ours.cert)
 	anyone := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: pool}}}
 	for path, want := range map[string]int{"/healthz": 200, "/readyz": 200, "/": 401, "/metrics": 401, "/v1/members": 401, "/v1/events": 401} {
-		r, err := anyone.Get(secure + path) //nolint:noctx // ends with the test
+		r, err := anyone.Get(secure + path) //nolint:noctx // the request ends with the test
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -170,7 +170,7 @@ func TestTLSReload(t *testing.T) {
 				select {
 				case <-over:
 					return
-				case <-time.After(20 * time.Millisecond): // a handshake for each call is load enough
+				case <-time.After(20 * time.Millisecond): // each call makes a handshake, which is enough load
 				}
 				if _, err := client.Place(t.Context(), "room"); err != nil {
 					t.Error(err)

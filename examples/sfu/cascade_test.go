@@ -40,7 +40,7 @@ func TestChain(t *testing.T) {
 		}
 	}
 	for name, want := range map[string]int{
-		"room" + strings.Repeat("~1", 1_000_000): 1, // a hostile name needs no deep stack
+		"room" + strings.Repeat("~1", 1_000_000): 1, // a hostile name must not need a deep stack
 		"room~64":                                65, "room~65": 1, "room~2000000000": 1, "room~-1": 1, "room~x": 1,
 	} {
 		if got := len(chain(name, 0)); got != want {
@@ -105,7 +105,7 @@ func takeover(t *testing.T) {
 	one := take(first, 0, true, true, false)
 	take(first, 0, false, true, false)
 	take(first, 1, true, true, false)
-	take(second, 0, true, false, false) // the other line is missing
+	take(second, 0, true, false, false) // the upstream does not carry the other line yet
 	take(second, 1, false, false, true)
 	take(second, 1, true, true, false)
 	take(first, 1, true, false, false)
@@ -139,7 +139,7 @@ func outgrown(tr *trial, args []string, most int) {
 	tr.must(tr.crowd.call(tr.ctx, "room", 3*most))
 	load := int64(most)
 	homes := tr.spread("a room that outgrows its node", 3)
-	tr.loads(homes, map[string]int64{"room": load + 2, "room~1": load, "room~2": load}) // a relay is one subscriber of the room
+	tr.loads(homes, map[string]int64{"room": load + 2, "room~1": load, "room~2": load}) // each relay counts as a subscriber of the room
 	for range repetitions() {
 		for _, step := range []struct {
 			what, room string

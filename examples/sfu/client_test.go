@@ -104,7 +104,7 @@ func TestSilentClients(t *testing.T) {
 		}
 		redistest.Eventually(t, "the end of the participant", func() error {
 			s := n.fleet.stats()
-			if s.Hostings == 0 { // the first time, or the offer came late
+			if s.Hostings == 0 { // join for the first time, or again if the offer came too late
 				return errors.Join(errors.New("no participant yet"), join())
 			}
 			if s.Calls != 0 {
@@ -139,7 +139,7 @@ func TestBadOffers(t *testing.T) {
 	if err := p.crowd.join(p.ctx, "room", true); err != nil {
 		t.Fatal(err)
 	}
-	redistest.Eventually(t, "one participant", func() error { // an attempt that took too long may end later
+	redistest.Eventually(t, "one participant", func() error { // attempts that took too long count until they end
 		if n := p.nodes[0].media.peers.Load() + p.nodes[1].media.peers.Load(); n != 1 {
 			return fmt.Errorf("it counts as %d", n)
 		}

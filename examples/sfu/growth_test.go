@@ -70,7 +70,7 @@ func (g growth) trend(resource int) (t trend) {
 	centre(x)
 	centre(p)
 	xx, pp, xp, xy, py := product(x, x), product(p, p), product(x, p), product(x, y), product(p, y)
-	free := xx // what of the minutes is not explained by participants
+	free := xx // the variation of the minutes that the number of participants does not explain
 	if pp > 0 {
 		free -= xp * xp / pp
 		xy -= xp * py / pp
@@ -129,7 +129,7 @@ func TestGrowth(t *testing.T) {
 			var g growth
 			begin := time.Now()
 			for i := range 90 {
-				people := rng.IntN(150) + i/3 // and it grows a little over the run
+				people := rng.IntN(150) + i/3 // the number of participants also grows a little over the run
 				u := usage{at: begin.Add(time.Duration(i) * 20 * time.Second), participants: people}
 				u.values[0] = 100 + 6*float64(people) + leak*float64(i)*3 + rng.NormFloat64()*8
 				g = append(g, u)

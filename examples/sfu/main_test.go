@@ -33,7 +33,7 @@ func TestMain(m *testing.M) {
 		return
 	}
 	if flag.Parse(); !*long {
-		pictureEvery = time.Second / 10 // a third of the packets, for what does not depend on their rate
+		pictureEvery = time.Second / 10 // a third of the usual packets, because most tests do not depend on the rate
 	}
 	agenttest.Overlap()
 	leak.Main(m)
@@ -47,10 +47,10 @@ type trial struct {
 	farm     *farm
 	crowd    *crowd
 	rooms    []string
-	restored bool // the store lost its pins: each hosting goes on with a greater epoch
-	more     int  // rooms that began during a fault, and have nothing to do with it
+	restored bool // the store lost its pins, so hostings continue with a greater epoch
+	more     int  // the number of rooms that started during a fault but not because of it
 	started  []*agentproc.Process
-	causes   []string // parts of lines in the logs of nodes that this trial causes
+	causes   []string // parts of log lines that this trial itself causes
 	failures []string
 	table    []row
 }

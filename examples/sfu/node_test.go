@@ -74,7 +74,7 @@ func startPair(t *testing.T) *pair {
 		p.crowd.close()
 		for _, n := range p.nodes {
 			if err := n.close(context.Background()); err != nil {
-				t.Log(err) // the last one has no other node for its rooms
+				t.Log(err) // the last node cannot move its rooms to another node
 			}
 		}
 	})
@@ -239,7 +239,7 @@ func TestWrongNode(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, n := range p.nodes {
-		if cfg := n.fleet.agent.Config(); cfg.APIAddr != home.Addr { // as if the room had been there before
+		if cfg := n.fleet.agent.Config(); cfg.APIAddr != home.Addr { // as if the room had been there earlier
 			home.To, home.Addr, home.Epoch = lease.NodeID(cfg.ID), cfg.APIAddr, home.Epoch-1
 			break
 		}
@@ -268,7 +268,7 @@ func TestSlot(t *testing.T) {
 		}
 	}
 	write(first, 65535, 100, 65535, 100)
-	write(first, 1, 300, 1, 300) // a loss stays a loss
+	write(first, 1, 300, 1, 300) // a lost packet leaves a gap in the numbers
 	write(second, 40000, 7, 2, 301)
 	write(second, 40001, 17, 3, 311)
 	write(first, 9, 1100, 4, 312)
@@ -291,7 +291,7 @@ func TestPlayer(t *testing.T) {
 	take(old, true, 2, 0, false, 0)
 	take(old, false, 3, time.Second, false, time.Second)
 	take(old, false, 5, 2*time.Second, true, time.Second)   // one is missing
-	take(fresh, false, 6, time.Second, true, time.Second)   // it cannot be decoded
+	take(fresh, false, 6, time.Second, true, time.Second)   // this picture cannot be decoded
 	take(fresh, true, 7, time.Second, false, 4*time.Second) // since 3
 	take(old, true, 8, 9*time.Second, false, 4*time.Second) // the bot plays a newer link
 	take(fresh, false, 8, 0, false, 9*time.Second)

@@ -30,9 +30,9 @@ type soak struct {
 	*trial
 	every  time.Duration // from one fault to the next
 	next   time.Time
-	named  int // nodes and rooms so far
+	named  int // how many names of nodes and rooms were used
 	immune string
-	uses   map[string]growth // of the node that is never ended, and of the bots
+	uses   map[string]growth // of the immune node, and of the bots
 	splits *splits
 	args   []string // of nodes
 }
@@ -108,7 +108,7 @@ func soaked(tr *trial, args []string, rooms, subscribers, large int, every time.
 func (s *soak) round(n int, began time.Time) {
 	const pause = ttl + 2*time.Second
 	nobody := func() string { return "" }
-	paused := func() string { // also the immune one: all of its rooms leave it
+	paused := func() string { // in every other round the immune node, which then loses all its rooms
 		id := s.immune
 		if n%2 == 1 {
 			id = s.victim()
@@ -213,7 +213,7 @@ func (s *soak) strike(what, id string, start time.Time, do func(id string) error
 	done := time.Now()
 	after := s.settles(what)
 	settled := time.Since(done)
-	maps.DeleteFunc(before, func(room string, _ reconnect.Directive) bool { return after[room].To == "" }) // a relay that has ended
+	maps.DeleteFunc(before, func(room string, _ reconnect.Directive) bool { return after[room].To == "" }) // relays that have ended
 	n := moved(before, after)
 	m := s.crowd.measuredOf(began, func(b *bot) bool {
 		room := b.current().room
@@ -242,8 +242,8 @@ func (s *soak) judge() {
 // quiet ends all calls, and waits until the immune node uses about as much as before the first call.
 func (s *soak) quiet(before usage) {
 	s.crowd.dismiss(func(*bot) bool { return true })
-	s.crowd.http.CloseIdleConnections() // each is a goroutine of the node
-	const more = 30                     // connections to nodes and Redis come and go
+	s.crowd.http.CloseIdleConnections() // each open connection needs a goroutine of the node
+	const more = 30                     // the number of connections to nodes and Redis varies
 	err := until(s.ctx, func() error {
 		for _, id := range s.farm.ids() {
 			if st, err := s.farm.stats(s.ctx, id); err != nil || st.Calls > 0 || st.Hosted > 0 || st.Peers > 0 {
@@ -258,7 +258,7 @@ func (s *soak) quiet(before usage) {
 		}
 		return nil
 	})
-	if err != nil { // its log has the stacks of all goroutines
+	if err != nil { // SIGQUIT writes the stacks of all goroutines to the node's log
 		_ = s.farm.node(s.immune).Signal(syscall.SIGQUIT)
 		<-s.farm.node(s.immune).Done()
 	}

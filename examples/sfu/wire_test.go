@@ -21,7 +21,7 @@ type wire struct {
 	wait   sync.WaitGroup
 
 	mu    sync.Mutex
-	backs map[string]*net.UDPConn // by sender: answers go back by it
+	backs map[string]*net.UDPConn // by sender; answers to the sender arrive here
 }
 
 func newWire(tb testing.TB, target string) *wire {

@@ -18,7 +18,7 @@ func TestMain(m *testing.M) { agenttest.Main(m) }
 type node struct {
 	*agenttest.Agent
 	server *agentproc.Process
-	addr   string // of the server, and the agent's --api-addr
+	addr   string // address of the server, which is also the agent's --api-addr
 }
 
 const token = "correct-horse-battery"

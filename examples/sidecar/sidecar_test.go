@@ -113,7 +113,7 @@ func (f *fleet) tryMeet() (map[string]*node, error) {
 	homes := make(map[string]*node)
 	for i, room := range names() {
 		for k := range f.nodes {
-			asked := f.nodes[(i+k)%len(f.nodes)] // so that each is the first for some rooms
+			asked := f.nodes[(i+k)%len(f.nodes)] // so that each server is the first to be asked for some rooms
 			n, err := f.join(asked, room)
 			if err != nil {
 				return nil, err

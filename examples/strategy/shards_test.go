@@ -18,7 +18,7 @@ func TestMain(m *testing.M) { leak.Main(m) }
 
 func TestConforms(t *testing.T) {
 	fresh := func() placement.Strategy { return shards{role: "ssd", pinned: 16} }
-	var nodes []placement.Node // the nodes of the suite have other roles
+	var nodes []placement.Node // replaces the nodes of the suite, which have other roles
 	for i, role := range []string{"ssd", "hdd", "ssd", "", "ssd"} {
 		nodes = append(nodes, placement.Node{
 			ID: lease.NodeID(fmt.Sprint("node-", i)), Weight: 100, Capacity: 500 * int64(i),
@@ -66,7 +66,7 @@ func obeying(nodes []placement.Node, rule func(placement.Node) bool) []placement
 
 // TestRules: role pinning and anti-affinity hold wherever possible.
 func TestRules(t *testing.T) {
-	s := shards{role: "ssd", pinned: 15} // the last one's mirror is not pinned
+	s := shards{role: "ssd", pinned: 15} // partition 14 is pinned, but its mirror is not
 	rapid.Check(t, func(t *rapid.T) {
 		table := table(t, s, fleet(1).Draw(t, "nodes"))
 		for p := range table.Partitions() {

@@ -95,7 +95,7 @@ func TestTwoNodes(t *testing.T) {
 		}
 	}
 	check()
-	redistest.Eventually(t, "a misroute in b's numbers", func() error { // standup came to b
+	redistest.Eventually(t, "a misroute in b's numbers", func() error { // the request for standup came to b
 		if n := b.agent.Snapshot().Stats.Misrouted; n != 1 {
 			return fmt.Errorf("%d misroutes, want 1", n)
 		}

@@ -84,7 +84,7 @@ func TestFaultyFile(t *testing.T) {
 		if s := r.report(); !strings.Contains(s.Problem, "a token is one word") || s.ProblemMS < 50_000 || s.ProblemMS > 60_000 {
 			t.Errorf("reported %+v", s)
 		}
-		for i := range 30 { // a slow writer, whose file is good all the time
+		for i := range 30 { // a slow writer, whose file is valid at every moment
 			r.write("token", fmt.Sprintf("two\n%s\n", strings.Repeat("x", i+1)))
 			time.Sleep(1900 * time.Millisecond)
 		}

@@ -35,11 +35,11 @@ func TestDeafScrapers(t *testing.T) {
 		if _, err := conn.Write([]byte(strings.Repeat("GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n", 200))); err != nil {
 			t.Fatal(err)
 		}
-		_, _ = bufio.NewReaderSize(conn, 16).ReadByte() // it is being answered
+		_, _ = bufio.NewReaderSize(conn, 16).ReadByte() // the answer has begun
 	}
 	for i := range 8 {
 		r, _ := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+w.addr+"/metrics", nil)
-		r.Header.Set("Accept", fmt.Sprintf("text/plain;q=0.%d", i+1)) // so each is gathered again
+		r.Header.Set("Accept", fmt.Sprintf("text/plain;q=0.%d", i+1)) // so that each answer is gathered again
 		resp, err := (&http.Client{Timeout: 20 * time.Second}).Do(r)
 		if err != nil {
 			t.Fatal(err)

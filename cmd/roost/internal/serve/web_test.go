@@ -73,7 +73,7 @@ func TestJoining(t *testing.T) {
 	}
 	waits := "a seed does not answer"
 	w.waitsFor.Store(&waits)
-	for host, trusted := range map[string]bool{w.addr: true, "attacker.example:80": false} { // the latter may resolve to this machine
+	for host, trusted := range map[string]bool{w.addr: true, "attacker.example:80": false} { // this name could resolve to this machine
 		for _, path := range []string{"/", "/metrics", "/dashboard/main.js", "/v1/members"} {
 			in := httptest.NewRequest(http.MethodGet, path, nil)
 			in.Host = host
@@ -97,7 +97,7 @@ func TestJoining(t *testing.T) {
 		{"GET", "/", "", 401},
 		{"GET", "/metrics", "wrong", 401},
 		{"GET", "/dashboard/main.js", "", 401},
-		{"GET", "/v1/members", "wrong", 401}, // and not 503, which would make a client try again
+		{"GET", "/v1/members", "wrong", 401}, // not 503, after which a client would try again
 		{"POST", "/v1/drain", "", 401},
 		{"GET", "/v1/members", "secret", 503},
 		{"POST", "/v1/drain", "secret", 503},

@@ -222,7 +222,7 @@ func TestEverySettingHasEverySource(t *testing.T) {
 		"report-load":          "true",
 	}
 	files := map[string]string{"key": "MDEyMzQ1Njc4OWFiY2RlZg==\n", "token": "secret\n", "look": "look\n", "redis": "redis://:hunter3@r:1/0\n"}
-	everySource(t, values, files, "redis", "scope") // one excludes the other: redis and redis-file, scope and this strategy
+	everySource(t, values, files, "redis", "scope") // redis excludes redis-file, and scope excludes this strategy
 	everySource(t, values, files, "redis-file", "strategy")
 }
 

@@ -21,7 +21,7 @@ func TestReload(t *testing.T) {
 	full := "--config DIR/roost.yaml --key-file DIR/key --http-token-file DIR/token --http-read-token-file DIR/read --redis-file DIR/url"
 	for name, c := range map[string]struct {
 		from    string // "" = full
-		args    string // "" = the same
+		args    string // "" = the same as full
 		file    map[string]string
 		live    string
 		restart string
@@ -115,7 +115,7 @@ func TestSample(t *testing.T) {
 			next := mustLoad(t, args, nil, map[string]string{"roost.yaml": without})
 			next.given["config"] = a.given["config"]
 			_, live, restart := a.Reload(next)
-			if k[1] == "log-level" { // info is the default
+			if k[1] == "log-level" { // removing the line changes nothing, because info is the default
 				next.given["log-level"] = chosen{values: []string{"warn"}}
 				_, live, restart = a.Reload(next)
 			}

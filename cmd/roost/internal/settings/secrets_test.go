@@ -49,7 +49,7 @@ func TestSecretFiles(t *testing.T) {
 	if err := os.WriteFile(path, []byte("token"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	ofRoot := os.Getuid() == 0 // then the group of the file is trusted
+	ofRoot := os.Getuid() == 0 // root's files may be readable by their group
 	for mode, warned := range map[os.FileMode]bool{0o600: false, 0o400: false, 0o640: !ofRoot, 0o604: true, 0o644: true} {
 		if err := os.Chmod(path, mode); err != nil {
 			t.Fatal(err)
@@ -160,7 +160,7 @@ func TestStoreURL(t *testing.T) {
 			o, err := load(t, args, env, map[string]string{"secret": url, "c": "redis: '" + url + "'\n"})
 			if source == "config" && strings.ContainsAny(url, "\x00\n") || source == "environment" && url == "" ||
 				source == "file" && strings.HasSuffix(url, "\n") {
-				continue // not what the test means
+				continue // this source cannot contain such a value
 			}
 			if (err == nil) != (want == "") || err != nil && strings.Contains(err.Error(), "hunter2") || err == nil && o.Store != url {
 				t.Errorf("%q by %s: %v", url, source, err)

@@ -29,21 +29,21 @@ import (
 // town is a server that answers for many agents, each with its own host name.
 type town struct {
 	*httptest.Server
-	sees  map[string][]string // by agent; a member "-x" is lost, "=x" has left
+	sees  map[string][]string // by agent; "-x" is a lost member, "=x" has left
 	state map[string]string
 	hangs map[string]bool
 	hang  atomic.Int64       // agents that hang
-	last  int64              // of them, which ends the time of all; 0 = none does
-	stop  context.CancelFunc // ends it
-	urls  map[string]string  // of agents that state others
-	env   map[string]string  // of the one who asks
+	last  int64              // when this many agents hang, time runs out for all; 0 = never
+	stop  context.CancelFunc // ends the time that all agents have
+	urls  map[string]string  // for agents whose URL is not the usual one
+	env   map[string]string  // the environment of the command
 	told  sync.Map           // agents that were sent a token
-	long  string             // end of a message
-	calls func(call string)  // is called with each
-	raw   map[string]any     // answers by the path, behind the agent
-	same  []byte             // the rest of the answer of all agents about members
+	long  string             // added to the end of error messages
+	calls func(call string)  // called for each request
+	raw   map[string]any     // answers by agent and path
+	same  []byte             // the part of the answer about members that is the same for all agents
 	busy  atomic.Int64
-	most  atomic.Int64 // agents that were asked at a time
+	most  atomic.Int64 // maximum number of agents that were asked at the same time
 }
 
 func newTown(t *testing.T, sees map[string][]string) *town {
@@ -158,7 +158,7 @@ func (tn *town) take(t *testing.T, first string, progress func(done, of int)) []
 	if err != nil {
 		t.Fatal(err)
 	}
-	dial := func(ctx context.Context, _, _ string) (net.Conn, error) { // also for https: it matters who is sent what
+	dial := func(ctx context.Context, _, _ string) (net.Conn, error) { // also for https, because the test is about who receives what
 		return new(net.Dialer).DialContext(ctx, "tcp", tn.Listener.Addr().String())
 	}
 	transport := &http.Transport{DialContext: dial, DialTLSContext: dial}

@@ -27,7 +27,7 @@ func TestObserve(t *testing.T) {
 	s.set(want)
 	s.agents["a"].Set("GET /v1/members", func(n int) any {
 		m := s.membersOf(want[0])
-		m.Version = uint64(min(n, 6)) // answers from two tables are not used
+		m.Version = uint64(min(n, 6)) // the tour must not combine answers from two versions
 		return m
 	})
 	got, err := s.observe(t.Context())
@@ -52,7 +52,7 @@ func TestObserveOneThatDied(t *testing.T) {
 	if err := s.take(t.Context(), observe); err == nil || !strings.Contains(err.Error(), "ask b for lobby: the store is away") {
 		t.Errorf("got %v", err)
 	}
-	s.nodes[1].client.Base = "127.0.0.1:1" // no agent is there
+	s.nodes[1].client.Base = "127.0.0.1:1" // where no agent listens
 	if err := s.take(t.Context(), observe); err == nil || !strings.Contains(err.Error(), "ask b for its view: ") {
 		t.Errorf("got %v", err)
 	}

@@ -76,8 +76,8 @@ func TestAgreement(t *testing.T) {
 func TestMoves(t *testing.T) {
 	for name, c := range map[string]struct {
 		before, after string
-		to, from      string // problems when d joined, when b left
-		none          string // problem when nothing should have moved
+		to, from      string // problems expected if d has joined, or b has left
+		none          string // problem expected if nothing should have moved
 	}{
 		"a join":                  {"abcabc", "abdabd", "", "partition 2 moved from c to d", "partition 2 moved from c to d (and 1 more)"},
 		"a join, and more":        {"abcabc", "abdbbc", "partition 3 moved from a to b", "(and 2 more)", "(and 1 more)"},
@@ -119,7 +119,7 @@ func TestShares(t *testing.T) {
 		{moves("a", 200), "a took 200, expected about 50 (and 3 more)"},
 		{moves("abcdx", 200), "40 went to x, which should get none"},
 		{append(moves("abcd", 200), move{1, "x", ""}), "1 went to none"},
-		{moves("ab", 4), ""}, // two each of four: too few to judge
+		{moves("ab", 4), ""}, // four moves are too few for a judgment
 		{nil, ""},
 	} {
 		expectCheck(t, spread(c.moves, heirs), c.problem)
@@ -153,7 +153,7 @@ func TestExpired(t *testing.T) {
 	views[2].expired = map[lease.NodeID]int{"a": 1, "b": 2}
 	expectCheck(t, noneExpired("b", earlier, views), "the lease of b expired, says c")
 	expectCheck(t, noneExpired("c", earlier, views), "")
-	earlier[2].expired = map[lease.NodeID]int{"b": 2} // it has come back since
+	earlier[2].expired = map[lease.NodeID]int{"b": 2} // these leases had already expired before
 	expectCheck(t, noneExpired("b", earlier, views), "")
 }
 
@@ -162,7 +162,7 @@ func TestPins(t *testing.T) {
 	setPin := func(i int, room string, p pin) func([]view) { return one(i, func(v *view) { v.pins[room] = p }) }
 	for name, c := range map[string]struct {
 		damage                          func(v []view)
-		mislead                         func(a []answer) []answer // three of each agent: attic, stage, yard
+		mislead                         func(a []answer) []answer // each agent gives three answers: attic, stage, yard
 		pins, orphans, resolved, hosted string                    // a part of each problem; "" = held
 	}{
 		"sound":         {},
@@ -245,7 +245,7 @@ func TestMovedPins(t *testing.T) {
 	const moved = " was pinned to "
 	for name, c := range map[string]struct {
 		change     map[string]pin
-		stay, from string // problems when nothing was to move, when b has gone
+		stay, from string // problems expected if no pin should have moved, or if b is gone
 	}{
 		"nothing moved":      {nil, "", "lobby is still pinned to b (and 1 more)"},
 		"those of b":         {map[string]pin{"lobby": toA, "stage": toC}, "lobby" + moved + "b (epoch 18, 3 people), now to a (epoch 20,", ""},

@@ -52,7 +52,7 @@ func TestFrontGuard(t *testing.T) {
 			{"POST", "/demo/kill", `{"id":"a"}`, "Content-Type: text/plain; x=application/json", 400, 400, "JSON"},
 			{"POST", "/demo/kill", `{"id":`, "", 400, 400, "the body"},
 			{"POST", "/demo/kill", `{"id":"` + strings.Repeat("a", 2000) + `"}`, "", 400, 400, "too large"},
-			{"GET", "/demo/kill", "", "", 503, 503, "no agent"}, // it goes to the agent, which has none
+			{"GET", "/demo/kill", "", "", 503, 503, "no agent"}, // GET requests are forwarded, but there is no agent
 			{"GET", "/v1/members", "", "", 503, 503, "no agent"},
 		} {
 			r := httptest.NewRequest(c.method, c.path, strings.NewReader(c.body))

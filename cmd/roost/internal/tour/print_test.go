@@ -107,7 +107,7 @@ func TestTerminalOutput(t *testing.T) {
 	p.waited()
 	want := "\r\x1b[2m    1.0 s  first\x1b[0m\x1b[K" + // a line that is overwritten
 		"\r\x1b[2m    2.0 s  then\x1b[0m\x1b[K" +
-		"\r\x1b[K" + // and leaves nothing behind
+		"\r\x1b[K" + // the line disappears
 		"   \x1b[32mheld\x1b[0m    it is so\n"
 	if diff := cmp.Diff(want, b.String()); diff != "" {
 		t.Error(diff)

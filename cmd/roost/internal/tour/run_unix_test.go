@@ -190,7 +190,7 @@ func useButtons(t *testing.T, client *clusterhttp.Client) {
 	press(409, "drain", `{"id":"node-1"}`)
 	press(200, "resume", `{"id":"node-1"}`)
 	seen("node-1 is back", func(m clusterhttp.Members) bool { return m.Self == "node-1" && len(m.Members) == 2 })
-	press(200, "pause", `{"id":"node-4"}`) // it has to end all the same
+	press(200, "pause", `{"id":"node-4"}`) // a paused process must end with the demo, too
 	press(404, "kill", `{"id":"node-2"}`)
 	press(409, "dance", `{"id":"node-1"}`)
 }
@@ -224,7 +224,7 @@ func TestHangup(t *testing.T) {
 		t.Fatal(err)
 	}
 	redistest.Until(t, "it stops", func() bool { return strings.Contains(demo.Log.String(), "Stopping.") })
-	_ = demo.Signal(syscall.SIGHUP) // a terminal that closes sends two; the demo may have ended
+	_ = demo.Signal(syscall.SIGHUP) // a terminal that closes sends two signals; the demo may have ended by then
 	<-demo.Done()
 	if got := demo.State().ExitCode(); got != 130 || !strings.Contains(demo.Log.String(), "Stopping.") {
 		t.Errorf("%s:\n%s", demo.State(), demo.Log)

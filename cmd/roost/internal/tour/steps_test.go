@@ -115,7 +115,7 @@ func TestBrokenStep(t *testing.T) {
 // TestOverrideStep: the step with the big room finds out where the room went.
 func TestOverrideStep(t *testing.T) {
 	for name, c := range map[string]struct {
-		homes  string // of the big room, by each agent
+		homes  string // where each agent sends people of the big room
 		broken []string
 	}{
 		"all to another node": {"ccc", nil},
