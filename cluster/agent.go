@@ -19,7 +19,7 @@ import (
 	"github.com/roost-cluster/roost/placement"
 )
 
-// Agent is one node of a cluster, running inside this process. All its methods are safe for concurrent use.
+// Agent is a node of a cluster that runs inside this process. All its methods are safe for concurrent use.
 type Agent struct {
 	cfg    Config
 	self   lease.NodeID
@@ -40,7 +40,7 @@ type Agent struct {
 	in      traffic
 
 	reporting sync.Mutex // held while the load is set
-	computed  bool       // the load comes from ComputeLoad, not from SetLoad
+	computed  bool       // true if the load comes from ComputeLoad, not from SetLoad
 
 	registering sync.Mutex // protects beforeLeave
 	beforeLeave []*func() error
@@ -57,8 +57,8 @@ type Agent struct {
 	done    chan struct{} // closed when everything has stopped
 	err     error         // valid once done is closed
 
-	// These are the counters of Arrived. Every lookup reads snap, so the counters are placed far from snap,
-	// in another cache line.
+	// Arrived increments these counters. They are far from snap, in another cache line, because every lookup reads
+	// snap.
 	requests, misrouted atomic.Uint64
 
 	history atomic.Pointer[History]
@@ -71,17 +71,16 @@ type Agent struct {
 	scopes atomic.Pointer[[]*Scope] // replaced by the loop; nil means none
 }
 
-// Start joins the cluster and returns the running agent. ctx limits only the join. Start returns when a seed
-// has answered, or at once if there are no seeds. If no seed answers, Start tries each of them, waits for
-// StartupGrace, and returns an agent that runs alone and keeps trying. Start waits longer if a seed accepts
-// connections but does not answer. Start does not wait longer if a seed closes connections without sending a
-// byte, because a proxy does that when its target is down. The agent owns nothing until Ready is closed.
+// Start joins the cluster and returns the running agent. ctx limits only the join. Start returns when a seed has
+// answered, or immediately if there are no seeds. If no seed answers, Start tries each of them, waits for StartupGrace,
+// and returns an agent that runs alone and keeps trying. Start waits longer if a seed accepts connections but does not
+// answer. Start does not wait longer if a seed closes connections without sending a byte, because a proxy does that
+// when its target is down. The agent owns nothing until Ready is closed.
 //
-// Start fails if cfg is invalid, if Bind is in use, if ctx ends first, or if every seed that answers refuses
-// this node. If the seeds refuse the node, the error wraps a *SettingsError, ErrKey or ErrCluster. Start also
-// fails if other nodes cannot reach this node. Other nodes cannot reach this node if it has a loopback
-// address but no seed has. They also cannot reach the node if it must guess its address and this host has no
-// suitable address.
+// Start fails if cfg is invalid, if Bind is in use, if ctx ends first, or if every seed that answers refuses this node.
+// If the seeds refuse the node, the error wraps a *SettingsError, ErrKey or ErrCluster. Start also fails if other nodes
+// cannot reach this node. This is the case if the node has a loopback address but no seed has one, and if the node must
+// guess its address but the host has no suitable address.
 func Start(ctx context.Context, cfg Config) (*Agent, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
@@ -298,8 +297,8 @@ func (a *Agent) RunOwned(ctx context.Context, f func(context.Context, placement.
 	return events.RunOwned(ctx, &a.feed, f)
 }
 
-// Reader is the primitive that Watch, Subscribe and RunOwned use; see events.Reader. The caller must close
-// it.
+// Reader returns a reader of the changes. Watch, Subscribe and RunOwned are built on it; see events.Reader. The caller
+// must close it.
 func (a *Agent) Reader(name string) *events.Reader { return a.feed.Reader(name) }
 
 // ReaderStats reports who reads the agent's changes and how far behind each reader is. The readers' names are

@@ -36,7 +36,7 @@ func startAgent(t *testing.T, cfg cluster.Config) *cluster.Agent {
 	return a
 }
 
-// eventually polls for a condition, since real sockets take real time.
+// eventually polls until a condition is true, because an agent on real sockets takes some time.
 func eventually(t *testing.T, what string, condition func() bool) {
 	t.Helper()
 	for deadline := time.Now().Add(10 * time.Second); !condition(); {
@@ -202,7 +202,7 @@ func TestWarnings(t *testing.T) {
 	}
 }
 
-// Random bytes at the gossip port: no panic, no growth, counted.
+// This sends random bytes to the gossip port. The agent must count them as errors, and keep working.
 func TestHostileDatagrams(t *testing.T) {
 	a := startAgent(t, local("a"))
 	b := startAgent(t, local("b", a.Addr()))
@@ -224,9 +224,9 @@ func TestHostileDatagrams(t *testing.T) {
 		case 0:
 			packet = label + packet
 		case 1:
-			packet = label + "\x08" + packet // a user message: reaches our decoder
+			packet = label + "\x08" + packet // a user message, so it reaches our decoder
 		case 2:
-			packet = label + "\x08" + version + packet // of our wire version
+			packet = label + "\x08" + version + packet // with our wire version
 		}
 		_, _ = conn.Write([]byte(packet))
 	}
@@ -237,7 +237,7 @@ func TestHostileDatagrams(t *testing.T) {
 	waitReady(t, a, b)
 }
 
-// A seed that accepts the connection but does not answer must not delay the end of the agent.
+// If a seed accepts the connection but does not answer, Start must still return when its context ends.
 func TestCloseWhileJoining(t *testing.T) {
 	for range 20 {
 		seed, err := net.Listen("tcp", "127.0.0.1:0")
@@ -253,7 +253,7 @@ func TestCloseWhileJoining(t *testing.T) {
 			<-t.Context().Done()
 		}()
 		cfg := local("a", seed.Addr().String())
-		cfg.StartupGrace = time.Minute // a connection may take a quarter of it
+		cfg.StartupGrace = time.Minute // each connection attempt may take a quarter of this time
 		ended := make(chan error, 1)
 		go func() {
 			_, err := cluster.Start(ctx, cfg)
@@ -279,8 +279,8 @@ func TestStuckSeed(t *testing.T) {
 	}
 	defer seed.Close()
 	cfg := local("a", seed.Addr().String())
-	cfg.StartupGrace = 400 * time.Millisecond // a connection may take a quarter of it
-	const most = 40 * time.Second             // without CPU, no try of the seed may have ended sooner
+	cfg.StartupGrace = 400 * time.Millisecond // each connection attempt may take a quarter of this time
+	const most = 40 * time.Second             // on a busy machine, no attempt may have ended sooner
 	for limit := 2500 * time.Millisecond; ; limit *= 2 {
 		ctx, cancel := context.WithTimeout(t.Context(), limit)
 		_, err := cluster.Start(ctx, cfg)
@@ -323,7 +323,8 @@ func TestEndsTogether(t *testing.T) {
 	}
 }
 
-// Real time passes within a turn of the loop, virtual time does not.
+// A node is fenced if its loop stands still for too long. The test uses the real clock, because real time passes during
+// a turn of the loop, but virtual time does not.
 func TestFenceOnRealClock(t *testing.T) {
 	var stopped atomic.Bool
 	resume := make(chan struct{})
@@ -353,8 +354,8 @@ func TestFenceOnRealClock(t *testing.T) {
 	}
 }
 
-// Lookups from many goroutines while nodes come and go: under -race, this shows
-// that they need no lock. One lookup with a lock is enough for -race, so the goroutines pause.
+// Many goroutines look up owners while a node repeatedly joins and leaves. Under -race, this shows that lookups need no
+// lock. The goroutines pause between lookups, because a few lookups are enough for -race.
 func TestLookupsDuringChanges(t *testing.T) {
 	start := func(id string, seeds ...string) *cluster.Agent {
 		cfg := local(id, seeds...)

@@ -14,8 +14,7 @@ import (
 	"github.com/roost-cluster/roost/placement"
 )
 
-// agentOf returns an agent that has published a table over n nodes, without any
-// of its machinery running.
+// agentOf returns an agent that has published a table over n nodes. Its loop and its gossip do not run.
 func agentOf(tb testing.TB, n int) *Agent {
 	tb.Helper()
 	a := &Agent{cfg: Config{ID: "n0000"}.WithDefaults(), self: "n0000", started: time.Now()}
@@ -67,7 +66,7 @@ func TestLookupsDoNotAllocate(t *testing.T) {
 	}
 }
 
-// scopeOf returns a scope over every second node of an agent of agentOf.
+// scopeOf returns a scope over every second node of an agent that agentOf made.
 func scopeOf(tb testing.TB, a *Agent) *Scope {
 	tb.Helper()
 	sc := &Scope{agent: a, name: "even", match: func(m *Member) bool { return m.ID[len(m.ID)-1]%2 == 0 }}
@@ -95,7 +94,7 @@ func TestLookupsInScopesDoNotAllocate(t *testing.T) {
 	}
 }
 
-// BenchmarkScope compares the lookups in a scope with the agent's own.
+// BenchmarkScope compares lookups in a scope with lookups at the agent.
 func BenchmarkScope(b *testing.B) {
 	for _, n := range nodeCounts {
 		a := agentOf(b, n)
@@ -130,8 +129,8 @@ func BenchmarkScope(b *testing.B) {
 	}
 }
 
-// BenchmarkScopeUpdate measures what a snapshot of the agent costs a scope of all nodes, if nothing has
-// changed, and if a node alternately leaves and joins.
+// BenchmarkScopeUpdate measures how long a scope over all nodes takes to follow a snapshot of the agent, both if
+// nothing has changed, and if a node alternately leaves and joins.
 func BenchmarkScopeUpdate(b *testing.B) {
 	for _, n := range nodeCounts {
 		for _, changes := range []bool{false, true} {
@@ -198,8 +197,8 @@ func BenchmarkOwners(b *testing.B) {
 	}
 }
 
-// BenchmarkPublish measures for how long the loop is busy when one of 1,000 nodes drains or returns, with
-// 16,384 partitions. This includes table, snapshot, events and log.
+// BenchmarkPublish measures for how long the loop is busy when one of 1,000 nodes drains or returns, with 16,384
+// partitions. The time includes the table, the snapshot, the events and the log.
 func BenchmarkPublish(b *testing.B) {
 	for _, s := range []placement.Strategy{
 		placement.Rendezvous(), placement.LeastPartitions(1, 3), placement.Bounded(125), placement.VnodeRing(),
@@ -227,14 +226,14 @@ func BenchmarkPublish(b *testing.B) {
 				message := lease.Encode(m)
 				_ = a.do(context.Background(), func(now time.Time, n *node.Node) {
 					n.Receive(now, message)
-					n.Drain(now) // publishes at once
+					n.Drain(now) // publishes without the debounce
 				})
 			}
 			sync, err := lease.Decode(receiver{a}.State())
 			if err != nil {
 				b.Fatal(err)
 			}
-			others.From, others.Echo = others.Heartbeats[0].Handle, sync.Challenge // its sender runs
+			others.From, others.Echo = others.Heartbeats[0].Handle, sync.Challenge // proves that the sender runs
 			publish(&others)
 			if n := len(a.Snapshot().Table.Nodes()); n != 999 {
 				b.Fatalf("%d nodes", n)
@@ -250,7 +249,7 @@ func BenchmarkPublish(b *testing.B) {
 			for b.Loop() {
 				seq++
 				one.Stamp++
-				one.Heartbeats[0].At, one.Heartbeats[0].State = one.Stamp, lease.Active+lease.State(seq%2) // Draining is next
+				one.Heartbeats[0].At, one.Heartbeats[0].State = one.Stamp, lease.Active+lease.State(seq%2) // alternates between Active and the next state, Draining
 				publish(&one)
 			}
 			if n := a.Snapshot().Stats.TableChanges; n < uint64(b.N) {

@@ -17,10 +17,9 @@ import (
 	"github.com/roost-cluster/roost/placement"
 )
 
-// The tests of this file run agents over memberlist, in virtual time: they are about
-// joins, streams and the calls of an Agent. What a node decides is tested in
-// internal/sim. Clusters stay small: the race detector crashes on large bubbles
-// (golang/go#78156).
+// The tests in this file run agents over memberlist, in virtual time. They test joins, streams and the methods of an
+// Agent. The tests in internal/sim check what a node decides. Clusters stay small because the race detector crashes on
+// large bubbles (golang/go#78156).
 
 const ttl = 6 * time.Second
 
@@ -32,7 +31,7 @@ func ids(n int) []string {
 	return all
 }
 
-// started returns a cluster of n nodes, started together and in agreement.
+// started starts n nodes together, and returns the cluster when they agree.
 func started(t *testing.T, n int, opts clustertest.Options) *clustertest.Cluster {
 	t.Helper()
 	c := clustertest.New(t, opts)
@@ -41,13 +40,13 @@ func started(t *testing.T, n int, opts clustertest.Options) *clustertest.Cluster
 	return c
 }
 
-// inCluster runs a scenario in a bubble with five nodes.
+// inCluster runs a scenario with five nodes in a synctest bubble.
 func inCluster(t *testing.T, scenario func(t *testing.T, c *clustertest.Cluster)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) { scenario(t, started(t, 5, clustertest.Options{})) })
 }
 
-// onlyMoved fails the test if a partition moved that must not move.
+// onlyMoved fails the test if a partition has moved and the function may returns false for the move.
 func onlyMoved(t *testing.T, before *placement.Table, c *clustertest.Cluster, may func(placement.Move) bool) {
 	t.Helper()
 	for _, m := range placement.Diff(before, tableOf(c)).Moves {
@@ -59,7 +58,7 @@ func onlyMoved(t *testing.T, before *placement.Table, c *clustertest.Cluster, ma
 
 func tableOf(c *clustertest.Cluster) *placement.Table { return c.Agent(c.IDs()[0]).Snapshot().Table }
 
-// All nodes know of a leave within a second, even if packets are lost, so no lease has to expire.
+// All nodes learn within half a lease that a member leaves, even if packets are lost.
 func TestLeave(t *testing.T) {
 	for _, loss := range []float64{0, 0.2} {
 		inCluster(t, func(t *testing.T, c *clustertest.Cluster) {
@@ -75,14 +74,15 @@ func TestLeave(t *testing.T) {
 				time.Sleep(10 * time.Millisecond)
 			}
 			<-leaver.Done()
-			c.Crash("n01") // for the book-keeping
+			c.Crash("n01") // c must know that it ended
 			c.WaitAgreed(time.Second)
 			onlyMoved(t, before, c, func(m placement.Move) bool { return m.From == "n01" })
 		})
 	}
 }
 
-// A split of three minutes heals by itself: memberlist does not rejoin, the agents do.
+// After a split of three minutes, the sides find each other again. memberlist does not rejoin by itself, so the agents
+// do it.
 func TestSplitAndHeal(t *testing.T) {
 	inCluster(t, func(t *testing.T, c *clustertest.Cluster) {
 		all := c.IDs()
@@ -96,7 +96,7 @@ func TestSplitAndHeal(t *testing.T) {
 	})
 }
 
-// If a node owns nothing because of its clock, Drain returns at once.
+// If a node owns nothing because of its clock, Drain returns without waiting.
 func TestDrainOfAClockFencedNode(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := started(t, 3, clustertest.Options{})
@@ -110,8 +110,7 @@ func TestDrainOfAClockFencedNode(t *testing.T) {
 	})
 }
 
-// A drain shows since when the node drains: on the node itself, and on another node since that node saw the
-// drain.
+// Member.Drains says since when a node drains. Other nodes count from when they received the drain.
 func TestDrainsSince(t *testing.T) {
 	inCluster(t, func(t *testing.T, c *clustertest.Cluster) {
 		drains := func(at string) time.Time {
@@ -139,7 +138,7 @@ func TestDrainsSince(t *testing.T) {
 		if err := c.Agent("n01").Drain(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		time.Sleep(time.Second) // no table had the node yet, so its drain had nothing to wait for
+		time.Sleep(time.Second) // no table contained the node yet, so Drain did not wait
 		if time.Since(drains("n02")) > time.Minute {
 			t.Errorf("it drains since %v, which is the former drain", drains("n02"))
 		}
@@ -169,15 +168,14 @@ func TestDuplicateID(t *testing.T) {
 	})
 }
 
-// An assignment that is larger than any packet reaches a newcomer, by a stream, before
-// the newcomer takes part.
+// An assignment that is too large for a packet reaches a new node over a stream before the node becomes active.
 func TestLargeAssignment(t *testing.T) {
 	const partitions = 4096
 	synctest.Test(t, func(t *testing.T) {
 		c := started(t, 5, clustertest.Options{Config: func(cfg *cluster.Config) {
 			cfg.Strategy, cfg.Partitions = placement.LeastPartitions(1, partitions/8), partitions
 		}})
-		time.Sleep(time.Minute) // from now on, passes are limited
+		time.Sleep(time.Minute) // from now on, the moves per pass are limited
 		before := tableOf(c)
 		c.Start("new")
 		for begin := time.Now(); len(c.Agent("new").Owned()) < partitions/6; time.Sleep(10 * time.Millisecond) {
@@ -242,7 +240,7 @@ func TestChaos(t *testing.T) {
 				for _, id := range c.IDs() {
 					c.Resume(id)
 				}
-				c.Start("last") // its seeds are nodes of all sides: no split outlives its reasons
+				c.Start("last") // its seeds are nodes on all sides, so it ends any split
 				for _, id := range c.IDs() {
 					if err := errors.Join(c.Agent(id).SetWeight(100), c.Agent(id).Undrain(t.Context())); err != nil {
 						t.Errorf("%s: %v", id, err)
@@ -254,12 +252,12 @@ func TestChaos(t *testing.T) {
 	}
 }
 
-// trouble causes one random problem at a random node. A pause ends with the next problem of that node.
+// trouble causes one random problem at a random node. A paused node resumes when it is chosen for another problem.
 func trouble(t *testing.T, c *clustertest.Cluster, rng *rand.Rand) {
 	t.Helper()
 	all := c.IDs()
 	id := all[rng.IntN(len(all))]
-	ctx, cancel := context.WithTimeout(t.Context(), time.Second) // in a split, not all can agree
+	ctx, cancel := context.WithTimeout(t.Context(), time.Second) // in a split, the members cannot agree
 	defer cancel()
 	op := rng.IntN(7)
 	if op != 6 {
@@ -283,7 +281,7 @@ func trouble(t *testing.T, c *clustertest.Cluster, rng *rand.Rand) {
 	}
 }
 
-// In a split one side owns under SplitMajority, and the other says why it does not.
+// In a split with SplitMajority, the larger side owns everything, and the smaller side says why it owns nothing.
 func TestSplitMajority(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := started(t, 3, clustertest.Options{Config: func(cfg *cluster.Config) { cfg.Split = cluster.SplitMajority }})

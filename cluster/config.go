@@ -57,22 +57,21 @@ type Config struct {
 	// that the host has instead.
 	Advertise string
 
-	// Join lists the seeds through which this node joins the cluster. Each seed is a host:port or the name of
-	// an SRV record. The node resolves the names again at each attempt. The node never stops trying seeds
-	// that are not members, so that a long split heals. The node skips its own address. If all seeds are its
-	// own loopback addresses, such as localhost, the node starts at once.
+	// Join lists the seeds through which this node joins the cluster. Each seed is a host:port or the name of an SRV
+	// record. The node resolves the names again at each attempt. The node never stops trying seeds that are not
+	// members, so that a long split heals. The node skips its own address. If all seeds are its own loopback addresses,
+	// such as localhost, the node starts immediately.
 	Join []string
 
-	// Discover returns more seeds in the forms of Join, for example from a cloud API or a file. The agent
-	// calls Discover whenever it resolves the names in Join: at each attempt to join, and then every
-	// RejoinInterval, so that a long split heals. Calls do not overlap, and the context of each call ends
-	// after 5 s. The agent uses the first 1,000 seeds. The agent treats an error of Discover like a seed that
-	// does not answer.
+	// Discover returns more seeds in the forms of Join, for example from a cloud API or a file. The agent calls
+	// Discover whenever it resolves the names in Join: at each attempt to join, and then every RejoinInterval, so that
+	// a long split heals. Calls do not overlap, and the context of each call ends after 5 s. The agent uses the first
+	// 1,000 seeds. If Discover returns an error, the agent acts as if a seed did not answer.
 	//
-	// If Discover returns only this node, the node starts at once, as the first of its cluster. Therefore, a
-	// list that contains this node must also contain all nodes that were added earlier. A single API or a
-	// single file meets this condition. If Discover returns no node, the node waits for StartupGrace, because
-	// other nodes may not be listed yet. Default: none.
+	// If Discover returns only this node, the node starts immediately, as the first node of its cluster. Therefore, a
+	// list that contains this node must also contain all nodes that were added earlier. A single API or a single file
+	// meets this condition. If Discover returns no node, the node waits for StartupGrace, because other nodes may not
+	// be listed yet. Default: none.
 	Discover func(ctx context.Context) ([]string, error)
 
 	// Bootstrap makes the node start without waiting for seeds, because it may be the first node of its
@@ -114,13 +113,13 @@ type Config struct {
 	// weight of 0, set StartDraining instead.
 	Weight uint32
 
-	// SlowStart is how long a new node takes to increase its weight from a tenth of Weight to all of it, in
-	// ten equal steps. With a slow start, a cold node does not get its full share at once. If the strategy
-	// uses weights, each step only moves partitions to this node. A slow start begins whenever the node
-	// begins to own partitions while other nodes already own some: after a join, an Undrain or a fence. Nodes
-	// that start together have no slow start. If nodes start one by one, the first node also carries the
-	// share of the others until their slow starts finish. SetWeight and Drain end a slow start. SlowStart has
-	// no effect with placement.LeastPartitions, which fills nodes in passes. Default 0: none.
+	// SlowStart is how long a new node takes to increase its weight from a tenth of Weight to all of it, in ten equal
+	// steps. With a slow start, a cold node does not get its full share immediately. If the strategy uses weights, each
+	// step only moves partitions to this node. A slow start begins whenever the node begins to own partitions while
+	// other nodes already own some: after a join, an Undrain or a fence. Nodes that start together have no slow start.
+	// If nodes start one by one, the first node also carries the share of the others until their slow starts finish.
+	// SetWeight and Drain end a slow start. SlowStart has no effect with placement.LeastPartitions, which fills nodes
+	// in passes. Default 0: none.
 	SlowStart time.Duration
 
 	// AutoWeight lets the weight of this node follow its load. If the load of this node relative to its capacity is
@@ -185,10 +184,10 @@ type Config struct {
 	// default) or SplitMajority, which is for three or more nodes. All nodes must have the same value.
 	Split Split
 
-	// SplitForget is how long SplitMajority counts a member after its last heartbeat. If most nodes crash at
-	// once, the survivors own nothing for this duration. In a cluster of two nodes, the survivor also owns
-	// nothing if the node with the smaller ID crashes. If a split lasts longer than SplitForget, both sides
-	// own everything. All nodes must have the same value. Default 10 min.
+	// SplitForget is how long SplitMajority counts a member after its last heartbeat. If most nodes crash at the same
+	// time, the survivors own nothing for this duration. In a cluster of two nodes, the survivor also owns nothing if
+	// the node with the smaller ID crashes. If a split lasts longer than SplitForget, both sides own everything. All
+	// nodes must have the same value. Default 10 min.
 	SplitForget time.Duration
 
 	// Partitions is the number of partitions of the key space. All nodes must have the same value. Default
@@ -214,8 +213,8 @@ type Config struct {
 	// value. Default 5 s.
 	MaxSkew time.Duration
 
-	// Debounce is how long the node collects joins before it applies all of them in one change. Leaves take
-	// effect at once. Default 250 ms (WAN 1 s, Local 10 ms).
+	// Debounce is how long the node collects joins before it applies all of them in one change. Leaves take effect
+	// immediately. Default 250 ms (WAN 1 s, Local 10 ms).
 	Debounce time.Duration
 
 	// StartupGrace is how long a starting node waits for any seed to answer before it continues alone. The

@@ -11,13 +11,13 @@ import (
 	"github.com/roost-cluster/roost/placement"
 )
 
-// longName is a strategy whose name leaves no room for the founders of a cluster.
+// longName is a strategy with a name so long that the message has no room for the founders of a cluster.
 type longName struct{ placement.Strategy }
 
 func (longName) Name() string { return strings.Repeat("n", 350) }
 
-// The settings that nodes compare must fit into a message together with the identity of the cluster, which
-// grows later.
+// The settings that nodes compare must fit into one message together with the identity of the cluster, which grows
+// later.
 func TestLongStrategyName(t *testing.T) {
 	cfg := cluster.Config{ID: "a", Strategy: longName{placement.Rendezvous()}}
 	if err := cfg.Validate(); err == nil || !strings.Contains(err.Error(), "the name of Strategy has 350") {
@@ -72,7 +72,8 @@ func TestConfigProblems(t *testing.T) {
 	}
 }
 
-// An address to which no other node can send is rejected, with all other problems. The error says what to set.
+// An advertised address that other nodes cannot reach is rejected. The error says what to set, and also lists the other
+// problems.
 func TestAdvertiseProblems(t *testing.T) {
 	for _, bad := range []string{
 		":7946", "[]:7946", "0.0.0.0:7946", "[::]:7946", "[::ffff:0.0.0.0]:7946", "224.0.0.1:7946", "[ff02::1]:7946", "255.255.255.255:7946",
@@ -94,7 +95,7 @@ func TestAdvertiseProblems(t *testing.T) {
 	}
 }
 
-// Each setting at and beyond its bounds. The error names the problem.
+// Each setting is tested at its bounds and beyond. The error must name the setting.
 func TestConfigBounds(t *testing.T) {
 	networks := func(all ...string) (prefixes []netip.Prefix) {
 		for _, p := range all {

@@ -79,8 +79,8 @@ func (d *difference) membership(b *events.Batch) {
 	}
 }
 
-// addrBefore returns the address of the incarnation that the member of e replaced, or "" if the address is the same
-// or unknown. The members can change before the state, and then the incarnation is in s.parting.
+// addrBefore returns the address of the incarnation that the member of e replaced, or "" if the address is the same or
+// unknown. If the members changed before the state did, the incarnation is in s.parting.
 func (s *Snapshot) addrBefore(e *Event) string {
 	for _, members := range [][]*Member{s.parting, s.Members} {
 		m := next(&members, e.Member)
@@ -91,7 +91,8 @@ func (s *Snapshot) addrBefore(e *Event) string {
 	return ""
 }
 
-// states adds events for what members announce about themselves: being fenced, draining, or a new weight.
+// states adds events for what members announce about themselves: that they are fenced, that they drain, or that they
+// have a new weight.
 func (h *history) states(d *difference) {
 	was := d.old.Members
 	for _, m := range d.s.Members {

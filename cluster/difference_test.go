@@ -16,7 +16,7 @@ import (
 	"github.com/roost-cluster/roost/placement"
 )
 
-// script makes snapshots of a node called self, each from the one before.
+// script makes a sequence of snapshots of a node called self.
 type script struct {
 	t *testing.T
 	h history
@@ -35,7 +35,7 @@ func newScript(t *testing.T, ids ...lease.NodeID) *script {
 	return c
 }
 
-// publish gives s the state that follows from its members.
+// publish sets the table and the state of s, computed from its members.
 func (c *script) publish(s, old *Snapshot) {
 	c.t.Helper()
 	in := placement.Input{Partitions: 64}
@@ -57,7 +57,7 @@ func (c *script) publish(s, old *Snapshot) {
 	s.State = events.Next(last, "self", s.Table, live, true)
 }
 
-// then makes the next snapshot, and returns the events of the difference.
+// then makes the next snapshot, and returns the events that its changes cause.
 func (c *script) then(ended map[lease.Incarnation]lease.Reason, change func(s *Snapshot)) []Event {
 	c.t.Helper()
 	s := *c.s
@@ -102,17 +102,17 @@ func with(members ...*Member) func(s *Snapshot) {
 	return func(s *Snapshot) { s.Members = append(s.Members, members...) }
 }
 
-// Each kind of event, from the difference that makes it. Events of the table are left out, except in the last case.
+// Each kind of event follows from a difference between two snapshots. The test ignores moves of partitions.
 func TestEventKinds(t *testing.T) {
 	b := lease.Incarnation{Node: "b", Number: 1}
-	cordoned := func(why string) func(*Snapshot) { // while it is active
+	cordoned := func(why string) func(*Snapshot) { // b is cordoned while it is active
 		return func(s *Snapshot) {
 			s.Cordons, s.of("b").State, s.of("b").cordoned = []Cordon{{ID: "b", Reason: why}}, lease.Draining, true
 		}
 	}
 	drained := func(s *Snapshot) { s.of("b").State, s.of("b").cordoned = lease.Draining, false }
 	type step struct {
-		ended  lease.Reason // of b
+		ended  lease.Reason // why b ended
 		change func(*Snapshot)
 	}
 	for name, c := range map[string]struct {
@@ -248,7 +248,7 @@ func TestEventKinds(t *testing.T) {
 	}
 }
 
-// Thousands of members that go at once are one event for each reason.
+// If hundreds of members end at the same time, the history has one event for each reason.
 func TestMassLossIsOneEvent(t *testing.T) {
 	var all, most []lease.NodeID
 	ended := make(map[lease.Incarnation]lease.Reason)
@@ -282,7 +282,8 @@ func TestMassLossIsOneEvent(t *testing.T) {
 	}
 }
 
-// The history holds the last 200 events, and 180 samples. What was read of it does not change.
+// The history keeps the last 200 events and the last 180 samples. A history that somebody has read does not change
+// later.
 func TestHistoryIsBounded(t *testing.T) {
 	script := newScript(t, "a")
 	var read []History

@@ -9,7 +9,7 @@
 //	if err != nil {
 //		return err
 //	}
-//	defer agent.Leave(context.Background()) // the others take over at once
+//	defer agent.Leave(context.Background()) // the others take over immediately
 //	<-agent.Ready()
 //
 //	owner, err := agent.Place("room-17") // from memory, in nanoseconds
@@ -72,13 +72,13 @@
 //     until its clock is right. Otherwise clocks do not matter.
 //  7. Lookups are lock-free reads of an immutable snapshot.
 //  8. Memory is bounded, even if an attacker sends packets.
-//  9. A slow or blocked log handler only loses log lines and delays Close by a second. If a Strategy does not
-//     return, the node loses its lease: see [Agent.LoopAge].
+//  9. If a log handler is slow or blocked, the agent only loses log lines, and Close takes up to a second
+//     longer. If a Strategy does not return, the node loses its lease: see [Agent.LoopAge].
 //
 // # What gossip cannot promise
 //
 // Ownership converges, but it is not exclusive. Two nodes may both believe that they own a partition, or a
-// table may still name a node that is gone. Such a state lasts some hundred milliseconds while a change
+// table may still name a node that has ended. Such a state lasts a few hundred milliseconds while a change
 // spreads, and up to LeaseTTL after a network failure or an unconfirmed crash. During a split (a network
 // partition), the nodes disagree until the split ends. Handlers must be idempotent. An action that must not
 // happen twice needs a lock or a fencing token from a store with consensus. In a split, each side with at

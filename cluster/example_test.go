@@ -13,8 +13,7 @@ import (
 	"github.com/roost-cluster/roost/placement"
 )
 
-// A node that joins, looks a room up, and runs something for each partition
-// that it owns.
+// A node joins, looks up a room, and runs a function for each partition that it owns.
 func Example() {
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
@@ -51,7 +50,7 @@ func Example() {
 	// runs for all partitions
 }
 
-// What changed, as a sequence: the first batch holds everything owned so far.
+// Watch returns changes as a sequence of batches. The first batch contains everything that the node owns at that time.
 func ExampleAgent_Watch() {
 	ctx := context.Background()
 	agent, err := cluster.Start(ctx, cluster.Config{
@@ -69,7 +68,7 @@ func ExampleAgent_Watch() {
 	// Output: released 0 acquired 8 joined [node-1]
 }
 
-// What a node saw, also after its end.
+// History lists what a node saw, even after the node has ended.
 func ExampleAgent_History() {
 	ctx := context.Background()
 	agent, err := cluster.Start(ctx, cluster.Config{
@@ -94,7 +93,7 @@ func ExampleAgent_History() {
 	// stopped "node-1" "left"
 }
 
-// A node that is about to be stopped hands over without waiting for a timeout.
+// A node that is about to be stopped drains, so other nodes take over without waiting for a timeout.
 func ExampleAgent_Drain() {
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
@@ -117,14 +116,14 @@ func ExampleAgent_Drain() {
 	// after: 0
 }
 
-// With handoff, a partition's next run begins when the run of its former owner has
-// returned, on whatever nodes the two are.
+// With handoff, the next owner of a partition runs its function only when the function has returned on the previous
+// owner.
 func ExampleConfig_handoff() {
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	defer cancel()
 	var wait sync.WaitGroup
 	defer wait.Wait()
-	runs := make([]atomic.Int64, 8) // of each partition, on all nodes
+	runs := make([]atomic.Int64, 8) // runs of each partition, on all nodes
 	start := func(id string, seeds ...string) *cluster.Agent {
 		agent, err := cluster.Start(ctx, cluster.Config{
 			ID: id, Bind: "127.0.0.1:0", Join: seeds, Partitions: len(runs), Network: cluster.Local,
@@ -140,7 +139,7 @@ func ExampleConfig_handoff() {
 				}
 				defer runs[p].Add(-1)
 				<-owned.Done()
-				time.Sleep(10 * time.Millisecond) // write to disk, say goodbye
+				time.Sleep(10 * time.Millisecond) // write to disk, notify clients
 			})
 		})
 		return agent
@@ -164,7 +163,7 @@ func ExampleConfig_handoff() {
 	// b owns 8
 }
 
-// A ring over the members of one service, beside the ring over all members.
+// A scope is a ring over the members of one service. The ring over all members still exists.
 func ExampleAgent_Scope() {
 	ctx := context.Background()
 	agent, err := cluster.Start(ctx, cluster.Config{
@@ -197,8 +196,8 @@ func ExampleAgent_Scope() {
 	// no mixer: true
 }
 
-// RunOwned starts a function for each partition that this node acquires, and ends it when
-// the node loses the partition.
+// RunOwned calls a function for each partition that this node acquires, and cancels the function's context when the
+// node loses the partition.
 func ExampleAgent_RunOwned() {
 	ctx := context.Background()
 	agent, err := cluster.Start(ctx, cluster.Config{
@@ -220,12 +219,12 @@ func ExampleAgent_RunOwned() {
 		_ = agent.RunOwned(ctx, func(owned context.Context, _ placement.Partition) {
 			started.Done()
 			<-owned.Done()
-			stopped.Add(1) // clean up: another node begins
+			stopped.Add(1) // clean up here, because another node starts its run
 		})
 	}()
 	started.Wait()
 	fmt.Println("running:", len(agent.Owned()))
-	if err := agent.Leave(ctx); err != nil { // waits for the functions
+	if err := agent.Leave(ctx); err != nil { // waits until the functions have returned
 		fmt.Println(err)
 	}
 	<-ended

@@ -12,8 +12,7 @@ import (
 	"github.com/roost-cluster/roost/cluster/clustertest"
 )
 
-// During a fence a node owns nothing, and answers from what it knew: the last table and the last members,
-// marked as stale. A member that has left meanwhile is not among them.
+// A fenced node owns nothing. Its lookups use the last table and the last members, and are marked as stale.
 func TestLookupsDuringFence(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := started(t, 5, clustertest.Options{})
@@ -30,7 +29,7 @@ func TestLookupsDuringFence(t *testing.T) {
 		c.Resume("n01")
 		for until := time.Now().Add(5 * time.Second); time.Now().Before(until); time.Sleep(time.Millisecond) {
 			s := a.Snapshot()
-			if s.Stats.Fences == fenced { // its loop has not gone round yet
+			if s.Stats.Fences == fenced { // its loop has not resumed yet
 				continue
 			}
 			if s.Phase == cluster.PhaseActive && !s.Stale() {
@@ -72,9 +71,9 @@ func TestLookupsDuringFence(t *testing.T) {
 	})
 }
 
-// A node that was away while the others changed the key gets the new key with the same calls, although the
-// members that it remembers reported only the old key. It does not know who still sends with the old key, so
-// it does not remove it.
+// The other nodes change the key while a node is paused. The fenced node gets the new key with the same calls, although
+// the members that it remembers reported only the old key. It refuses to remove the old key, because it does not know
+// which members still send with it.
 func TestNewKeyDuringFence(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		former, next := bytes.Repeat([]byte{1}, 32), bytes.Repeat([]byte{2}, 32)
@@ -118,7 +117,8 @@ func TestNewKeyDuringFence(t *testing.T) {
 	})
 }
 
-// A node that cannot join again keeps what it knew, except for the members of which it hears that they have left.
+// A fenced node that cannot join yet keeps its last members. If it learns that a member has left, it removes that
+// member.
 func TestFenceForgetsWhoLeft(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := started(t, 3, clustertest.Options{})

@@ -24,7 +24,7 @@ type fleet struct {
 	running map[placement.Partition][]string
 }
 
-// run runs an agent's partitions, and takes some time to end each of them.
+// run calls RunOwned at an agent. Each run takes some time to end, as given by stop.
 func (f *fleet) run(a *cluster.Agent, stop func(placement.Partition) time.Duration) (ended <-chan struct{}) {
 	done := make(chan struct{})
 	go func() {
@@ -51,7 +51,7 @@ func (f *fleet) begin(id string, p placement.Partition) {
 	}
 }
 
-// end ends the run of a partition, which is the only one.
+// end removes the run of a partition. It assumes that the partition has only one run.
 func (f *fleet) end(p placement.Partition) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -64,7 +64,7 @@ func (f *fleet) runners(p placement.Partition) string {
 	return strings.Join(f.running[p], ",")
 }
 
-// complete reports whether each partition has one run.
+// complete reports whether each partition has exactly one run.
 func (f *fleet) complete(partitions int) bool {
 	for p := range partitions {
 		if r := f.runners(placement.Partition(p)); r == "" || strings.Contains(r, ",") {
@@ -74,8 +74,8 @@ func (f *fleet) complete(partitions int) bool {
 	return true
 }
 
-// TestHandoffOnSockets: on real sockets, while nodes join, drain, leave and change their weights, no
-// partition has two runs at once, and in the end each has one.
+// TestHandoffOnSockets uses real sockets. While nodes join, drain, leave and change their weights, no partition may
+// have two runs at the same time. After each change, every partition must have one run again.
 func TestHandoffOnSockets(t *testing.T) {
 	f := &fleet{t: t}
 	stop := func(placement.Partition) time.Duration { return rand.N(50 * time.Millisecond) }
@@ -108,8 +108,8 @@ func TestHandoffOnSockets(t *testing.T) {
 	step("a leaves", a.Leave(t.Context()))
 }
 
-// TestHandoffOfSlowRun: while the previous owner's run ends, lookups on all nodes name the previous owner,
-// and then the next one.
+// TestHandoffOfSlowRun: until the previous owner's run has ended, lookups on all nodes return the previous owner. Then
+// they return the next owner.
 func TestHandoffOfSlowRun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := started(t, 3, clustertest.Options{Config: func(cfg *cluster.Config) { cfg.Partitions, cfg.Handoff = 16, 20*time.Second }})
@@ -125,7 +125,7 @@ func TestHandoffOfSlowRun(t *testing.T) {
 		p := c.Agent("n00").Owned()[0]
 		former := c.Agent("n00")
 		go func() { _ = former.Drain(t.Context()) }()
-		time.Sleep(2 * time.Second) // demanded, and not ended
+		time.Sleep(2 * time.Second) // the run was told to end, but has not ended
 		next, _ := c.Agent("n01").Snapshot().NextOwnerOf(p)
 		if next.ID == "n00" || f.runners(p) != "n00" || c.Agent("n00").Owns(p) {
 			t.Fatalf("%s is next, %s runs it, n00 owns it: %v", next.ID, f.runners(p), c.Agent("n00").Owns(p))
@@ -150,8 +150,8 @@ func TestHandoffOfSlowRun(t *testing.T) {
 	})
 }
 
-// TestHandoffBound: a run that does not return delays the next one by the bound. Both
-// nodes log it.
+// TestHandoffBound: if a run does not return, the next owner waits for the bound and then starts its own run. Both
+// nodes log this.
 func TestHandoffBound(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const bound = 10 * time.Second
@@ -210,7 +210,8 @@ func mustOwner(c *clustertest.Cluster, p placement.Partition) lease.NodeID {
 	return m.ID
 }
 
-// A node that is isolated, and leaves, sends a leave message when its runs have returned: others then begin theirs.
+// An isolated node that leaves sends its leave message when its runs have returned. Then the remaining node starts its
+// own runs.
 func TestLeaveWhileIsolated(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const partitions = 16

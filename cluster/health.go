@@ -84,15 +84,15 @@ type Cordon struct {
 	Reason string
 }
 
-// Cordon prevents a member from owning anything for the duration d, at most lease.MaxCordonTime. All members
-// apply the cordon, including members that join later. The cordoned node remains a member and is shown as
-// draining. A second cordon of a member replaces the first one. Call Uncordon to end a cordon early. The
-// reason is shown to people: one line of at most lease.MaxReasonBytes.
+// Cordon prevents a member from owning anything for the duration d, at most lease.MaxCordonTime. All members apply the
+// cordon, including members that join later. The cordoned node remains a member and is shown as draining. A second
+// cordon of a member replaces the first one. Call Uncordon to end a cordon early. Tools show the reason to people. It
+// is one line of at most lease.MaxReasonBytes.
 //
-// Cordon returns when the tables of all live members no longer include the node. If ctx ends first, the
-// cordon still spreads. Cordon returns ErrNotMember if the ID is not a member, ErrLastCandidate if no other
-// member could own anything, and ErrCordons if too many nodes are cordoned. Cordon returns ErrNotReady while
-// this node joins for the first time, and ErrFenced while this node joins again.
+// Cordon returns when the tables of all live members no longer include the node. If ctx ends first, the cordon still
+// spreads. Cordon returns ErrNotMember if the ID is not a member, ErrLastCandidate if no other member could own
+// anything, and ErrCordons if too many nodes are cordoned. Cordon returns ErrNotReady while this node joins for the
+// first time, and ErrFenced while this node joins again.
 func (a *Agent) Cordon(ctx context.Context, id lease.NodeID, d time.Duration, reason string) error {
 	if d <= 0 {
 		return fmt.Errorf("cluster: cordon %s for %v: give a time above 0; Uncordon ends a cordon", id, d)

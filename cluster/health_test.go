@@ -16,7 +16,7 @@ import (
 	"github.com/roost-cluster/roost/lease"
 )
 
-// application has a health. Its checks overlap if two of them run at once.
+// application is a program with a health check. It records if two checks run at the same time.
 type application struct {
 	health   atomic.Pointer[func(context.Context) error]
 	running  atomic.Int64
@@ -37,8 +37,8 @@ func (p *application) check(ctx context.Context) error {
 
 func healthy(context.Context) error { return nil }
 
-// A node with an unhealthy application owns nothing, and comes back by itself, however its check fails. The
-// loop of the agent runs on, and no two checks run at once.
+// A node with an unhealthy application owns nothing, and owns partitions again when the application is healthy. However
+// the check fails, the agent's loop keeps running, and no two checks run at the same time.
 func TestHealthChecks(t *testing.T) {
 	for name, sick := range map[string]func(context.Context) error{
 		"fails":          func(context.Context) error { return errors.New("no disk") },
@@ -82,7 +82,7 @@ func TestHealthChecks(t *testing.T) {
 	}
 }
 
-// A node that is closed does not wait for a check that hangs.
+// Close does not wait for a check that hangs.
 func TestCloseWithAHangingCheck(t *testing.T) {
 	release := make(chan struct{})
 	defer close(release)
@@ -95,8 +95,8 @@ func TestCloseWithAHangingCheck(t *testing.T) {
 	}
 }
 
-// An application next to an agent reports that it is healthy. Without its next report the node
-// drains until two reports come in time.
+// An application next to the agent reports that it is healthy. If the next report does not come in time, the node owns
+// nothing until two reports have come in time.
 func TestReportHealth(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := started(t, 3, clustertest.Options{})
@@ -117,7 +117,7 @@ func TestReportHealth(t *testing.T) {
 		if h, _ := a.Snapshot().Held(cluster.CauseUnhealthy); h.Reason != "no report for 2s" || len(a.Owned()) > 0 {
 			t.Errorf("unhealthy because of %q, owns %d", h.Reason, len(a.Owned()))
 		}
-		if err := a.Undrain(t.Context()); err != nil { // does not wait for the end of the unhealthy state
+		if err := a.Undrain(t.Context()); err != nil { // does not wait until the application is healthy
 			t.Error(err)
 		}
 		report(2 * time.Second)
@@ -126,7 +126,7 @@ func TestReportHealth(t *testing.T) {
 			t.Error("one report made the application healthy")
 		}
 		report(0)
-		time.Sleep(time.Second) // the debounce, and more
+		time.Sleep(time.Second) // longer than the debounce
 		c.WaitAgreed(time.Second)
 		if len(a.Owned()) == 0 {
 			t.Error("an application that reports no more is unhealthy")
@@ -139,7 +139,7 @@ func TestReportHealth(t *testing.T) {
 	})
 }
 
-// Cordon returns when all members have followed, also at the end of a cordon.
+// Cordon and Uncordon return when all members have followed.
 func TestCordon(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := started(t, 5, clustertest.Options{})

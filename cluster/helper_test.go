@@ -14,7 +14,7 @@ import (
 
 func TestMain(m *testing.M) { leak.Main(m) }
 
-// sees reports whether a node holds another for live.
+// sees reports whether a node considers another node alive.
 func sees(c *clustertest.Cluster, id, other string) bool {
 	return slices.ContainsFunc(c.Agent(id).Members(), func(m *cluster.Member) bool { return string(m.ID) == other })
 }

@@ -51,7 +51,7 @@ type Event struct {
 	Member      lease.NodeID // empty if the event is about the table or about several members
 	Incarnation uint64
 	Addr        string // gossip address of a member that joined or returned
-	OldAddr     string // gossip address of the incarnation that a member replaced, if it is another one
+	OldAddr     string // gossip address of the incarnation that a member replaced, if it differs from Addr
 	Reason      string // a lease.Reason for a loss; a Cause, if known, for EventIsolated and EventDraining
 	Why         string // an explanation for people
 	Members     int    // number of live members, or of members that the event is about

@@ -12,7 +12,7 @@ import (
 	"github.com/roost-cluster/roost/cluster/clustertest"
 )
 
-// lineOf says whether numbers of partitions are 0, not which they are.
+// lineOf formats an event as text. It shows only whether numbers of partitions are 0.
 func lineOf(e cluster.Event) string {
 	line := strings.Join(slices.DeleteFunc([]string{string(e.Kind), string(e.Member), e.Reason, e.Why},
 		func(s string) bool { return s == "" }), " ")
@@ -31,7 +31,7 @@ func lineOf(e cluster.Event) string {
 	return line
 }
 
-// chronicle reads the events of one node, each once.
+// chronicle reads each event of one node once.
 type chronicle struct {
 	t    *testing.T
 	of   *cluster.Agent
@@ -39,7 +39,7 @@ type chronicle struct {
 	last time.Time
 }
 
-// next requires these events since the call before, in this order, and no others.
+// next fails the test unless exactly these events, in this order, occurred since the previous call.
 func (c *chronicle) next(what string, want ...string) {
 	c.t.Helper()
 	var got []string
@@ -55,7 +55,7 @@ func (c *chronicle) next(what string, want ...string) {
 	}
 }
 
-// The history of a node has what happens to members and to the node, in order, and nothing else.
+// The history of a node lists what happens to the members and to the node itself, in order, and nothing else.
 func TestHistory(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := clustertest.New(t, clustertest.Options{})
@@ -128,7 +128,7 @@ func TestHistory(t *testing.T) {
 	})
 }
 
-// A node that is isolated says why, and names other members that are.
+// The history of an isolated node says why it is isolated, and names other members that release their partitions, too.
 func TestHistoryOfIsolation(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := clustertest.New(t, clustertest.Options{})
@@ -158,7 +158,7 @@ func TestHistoryOfIsolation(t *testing.T) {
 	})
 }
 
-// Numbers are taken every 10 s, for half an hour.
+// The history has a sample every 10 s, and keeps the samples of the last half hour.
 func TestSamples(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := clustertest.New(t, clustertest.Options{})
@@ -182,7 +182,7 @@ func TestSamples(t *testing.T) {
 		if got := events[len(events)-1]; got.Kind != cluster.EventMoved || moved != got.Moved || moved == 0 {
 			t.Errorf("numbers say that %d partitions moved, the last event is %+v", moved, got)
 		}
-		c.Leave("c") // a by itself costs little time
+		c.Leave("c") // with a alone, the test takes less time
 		a.SetLoad(-5)
 		time.Sleep(30 * time.Minute)
 		if samples = a.History().Samples; len(samples) != 180 {

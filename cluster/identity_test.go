@@ -18,7 +18,7 @@ import (
 	"github.com/roost-cluster/roost/internal/simnet"
 )
 
-// addresses is a simulated network in which processes share addresses, one after the other.
+// addresses is a simulated network in which a new process can get the address of a process that has ended.
 type addresses struct {
 	t   *testing.T
 	net *simnet.Network
@@ -31,7 +31,7 @@ type process struct {
 	log       *logbook
 }
 
-// aliased also reaches its own node, and others, at further addresses.
+// aliased is a transport that reaches nodes, including its own, at additional addresses.
 type aliased struct {
 	*simnet.Transport
 	alias map[string]string
@@ -57,7 +57,7 @@ func (w *addresses) start(id, addr string, change func(*cluster.Config)) *proces
 	return w.startBehind(id, addr, nil, change)
 }
 
-// startBehind starts an agent that reaches others at aliases.
+// startBehind starts an agent that can reach nodes at alias addresses.
 func (w *addresses) startBehind(id, addr string, alias map[string]string, change func(*cluster.Config)) *process {
 	w.t.Helper()
 	tr, err := w.net.Listen(addr)
@@ -77,7 +77,7 @@ func (w *addresses) startBehind(id, addr string, alias map[string]string, change
 	return p
 }
 
-// crash ends a process without a leave. Its address is free then.
+// crash ends a process without a leave message. Then another process can use its address.
 func (p *process) crash() {
 	p.transport.Crash()
 	_ = p.Close()
@@ -97,7 +97,7 @@ func seeds(addrs ...string) func(*cluster.Config) {
 func inAddresses(t *testing.T, f func(t *testing.T, w *addresses)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		t.Cleanup(func() { time.Sleep(time.Minute) }) // goroutines of memberlist linger
+		t.Cleanup(func() { time.Sleep(time.Minute) }) // goroutines of memberlist end only after a while
 		f(t, &addresses{t, simnet.New(simnet.Config{Delay: time.Millisecond})})
 	})
 }
@@ -109,15 +109,15 @@ const (
 	addr4 = "10.0.0.4:7946"
 )
 
-// Two clusters with the same name and settings stay two when a process of one gets the address of a
-// dead member of the other, whoever it is. It hardly hears of it.
+// Two clusters with the same name and settings do not merge when a process of one cluster gets the address of a dead
+// member of the other cluster. The process logs only a few lines about this.
 func TestReusedAddress(t *testing.T) {
 	for name, tt := range map[string]struct {
-		id    string        // of the process that gets the address
-		after time.Duration // the death
-		other bool          // it joins another one of its cluster
+		id    string        // id of the process that gets the address
+		after time.Duration // time after the death
+		other bool          // it joins another member of its cluster
 		key   bool
-		alone bool // the dead member had one fellow
+		alone bool // the dead member's cluster had only one other member
 	}{
 		"a new id":             {id: "x", after: 20 * time.Second},
 		"the id of the dead":   {id: "b", after: 20 * time.Second},
@@ -169,7 +169,7 @@ func TestReusedAddress(t *testing.T) {
 	}
 }
 
-// Two halves of a fleet that started apart become one cluster through seeds. After that, they find each other
+// Two halves of a fleet that started separately become one cluster through seeds. After that, they find each other
 // without seeds, too.
 func TestHalvesMeet(t *testing.T) {
 	inAddresses(t, func(t *testing.T, w *addresses) {
@@ -200,7 +200,7 @@ func TestHalvesMeet(t *testing.T) {
 		}
 		halves()
 		time.Sleep(2 * time.Minute)
-		c.crash() // the seed of d; it comes back through d
+		c.crash() // the seed of d; it will return with d as its seed
 		c = w.start("c", addr3, seeds(addr4))
 		d.crash()
 		d = w.start("d", addr4, seeds(addr3))
@@ -210,7 +210,7 @@ func TestHalvesMeet(t *testing.T) {
 	})
 }
 
-// The first node of a cluster, which has no seeds, may restart as often as it likes: the others find it again.
+// The first node of a cluster has no seeds. Even if it restarts many times, the other nodes find it again.
 func TestFirstNodeRestarts(t *testing.T) {
 	inAddresses(t, func(t *testing.T, w *addresses) {
 		a := w.start("a", addr1, seeds())
@@ -233,7 +233,8 @@ func TestFirstNodeRestarts(t *testing.T) {
 	})
 }
 
-// A node never takes its own answer for another node's, and names the seed that leads to itself.
+// If a seed's address leads to the node itself, the node does not take its own answer for another node's answer. It
+// logs the address of that seed.
 func TestSeedsThatAreAliases(t *testing.T) {
 	const bridge = "172.17.0.1:7946" // leads each host to itself
 	t.Run("alone", func(t *testing.T) {
@@ -245,7 +246,7 @@ func TestSeedsThatAreAliases(t *testing.T) {
 			}
 		})
 	})
-	// Each node knows the others by a second address each. Packets to these are lost.
+	// Each node has a second address, which is the only one that the others know. Packets to second addresses are lost.
 	t.Run("without UDP", func(t *testing.T) {
 		inAddresses(t, func(t *testing.T, w *addresses) {
 			ctx := t.Context()

@@ -13,9 +13,8 @@ import (
 	"github.com/roost-cluster/roost/cluster"
 )
 
-// BenchmarkIdle measures what an agent costs that only keeps its lease, in
-// clusters on real loopback sockets with the default timings. All agents share
-// this process, so the numbers are shares of its totals.
+// BenchmarkIdle measures the cost of an agent that only keeps its lease, in clusters on real loopback sockets with the
+// default timings. All agents run in this process, so each agent's cost is the total divided by their number.
 func BenchmarkIdle(b *testing.B) {
 	counts, settle, span := []int{10, 100}, 10*time.Second, 10*time.Second
 	if testing.Short() {

@@ -155,9 +155,9 @@ func (a *Agent) discover(ctx context.Context) ([]string, error) {
 	}
 }
 
-// SetJoin replaces Config.Join while the node runs, and tries the new seeds at once. SetJoin does not affect
-// current members, because seeds are only for a later split and for a node that has lost all others. If a
-// seed is invalid, the error names it, and nothing changes. Concurrent calls take effect one after another.
+// SetJoin replaces Config.Join while the node runs, and tries the new seeds immediately. SetJoin does not affect
+// current members, because a node needs seeds only after a split, or if it has lost all other members. If a seed is
+// invalid, the error names it, and nothing changes. Concurrent calls take effect one after another.
 func (a *Agent) SetJoin(seeds ...string) error {
 	cfg := a.cfg.clone()
 	cfg.Join = slices.Clone(seeds)
@@ -171,7 +171,7 @@ func (a *Agent) SetJoin(seeds ...string) error {
 	})
 }
 
-// seeds returns the seeds that are addresses, and the seeds that are names.
+// seeds returns the seeds in two lists: addresses, and names that must be resolved.
 func (c Config) seeds() (addrs, names []string) {
 	addrs, names = c.splitSeeds(c.Join)
 	if c.Discover != nil {
@@ -180,9 +180,9 @@ func (c Config) seeds() (addrs, names []string) {
 	return addrs, names
 }
 
-// splitSeeds separates addresses from names, because the node must resolve names again and again. Members
-// announce their link-local addresses without a zone. splitSeeds therefore removes Bind's zone from seeds, so
-// that the addresses can be compared.
+// splitSeeds separates addresses from names, because the node must resolve the names repeatedly. Members announce their
+// link-local addresses without a zone. splitSeeds therefore removes Bind's zone from seeds, so that the addresses can
+// be compared.
 func (c Config) splitSeeds(seeds []string) (addrs, names []string) {
 	bind, _ := netip.ParseAddrPort(c.Bind)
 	for _, seed := range seeds {

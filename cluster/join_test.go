@@ -17,8 +17,8 @@ import (
 	"github.com/roost-cluster/roost/cluster/clustertest"
 )
 
-// A node whose seeds lead only to itself, as it can tell from the seeds, starts at once. One with another
-// alias of itself, or with a directory that does not name it yet, waits for others.
+// If a node can tell that its seeds lead only to itself, it starts immediately. If a seed is an alias that the node
+// does not recognize, or if its directory does not list it yet, it waits for other nodes.
 func TestFirstNodeAlone(t *testing.T) {
 	const loopback, bridge = "127.0.0.1:7946", "172.17.0.1:7946"
 	aliases := map[string]string{loopback: addr1, bridge: addr1}
@@ -64,8 +64,8 @@ func TestFirstNodeAlone(t *testing.T) {
 	}
 }
 
-// Of two nodes that enter themselves in a directory and start together, the first one may be alone, and the
-// second finds it.
+// Two nodes register in a directory and start, one after the other. The first node may start alone, and the second node
+// finds it.
 func TestFirstNodesOfADirectory(t *testing.T) {
 	inAddresses(t, func(t *testing.T, w *addresses) {
 		var entered []string
@@ -86,7 +86,8 @@ func TestFirstNodesOfADirectory(t *testing.T) {
 	})
 }
 
-// The same on real sockets, by name, with a grace that would outlast the test.
+// If a node's only seed is its own address, given as a host name, the node is ready without waiting. This test uses
+// real sockets and a StartupGrace that is longer than the test.
 func TestFirstNodeAtLocalhost(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -118,8 +119,8 @@ func TestFirstNodeAtLocalhost(t *testing.T) {
 	}
 }
 
-// Nobody answers at the start and after a fence. The node says so and continues alone. This runs many times,
-// because the result once depended on the order of two events.
+// No seed answers, neither at the start nor after a fence. The node logs that, and continues alone. The test runs many
+// times because its result once depended on the order of two events.
 func TestNoSeedAnswers(t *testing.T) {
 	for range 20 {
 		synctest.Test(t, func(t *testing.T) {
@@ -144,7 +145,7 @@ func TestNoSeedAnswers(t *testing.T) {
 	}
 }
 
-// A node that no seed answers says whether it owns everything, which depends on MinMembers.
+// If no seed answers, the node logs whether it owns everything, which depends on MinMembers.
 func TestNoSeedAnswersSaysWhatItOwns(t *testing.T) {
 	for least, owns := range map[int]bool{1: true, 2: false} {
 		synctest.Test(t, func(t *testing.T) {
@@ -165,9 +166,9 @@ func TestNoSeedAnswersSaysWhatItOwns(t *testing.T) {
 	}
 }
 
-// directory is what Config.Discover asks.
+// directory is the list of addresses that Config.Discover returns.
 type directory struct {
-	addrs atomic.Pointer[[]string] // nil: it does not answer
+	addrs atomic.Pointer[[]string] // nil: the directory does not answer
 	asked atomic.Int64
 }
 
@@ -184,8 +185,8 @@ func (d *directory) discover(ctx context.Context) ([]string, error) {
 
 func (d *directory) only(cfg *cluster.Config) { cfg.Join, cfg.Discover = nil, d.discover }
 
-// Nodes find each other by Discover only, also if it hangs at first, or names unauthenticated peers and the
-// node itself. A node that it told nothing at first joins later.
+// Nodes find each other only via Discover, even if it hangs at first, or returns the node itself or an address without
+// a node. If Discover returned nothing at first, the node joins later.
 func TestDiscover(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := clustertest.New(t, clustertest.Options{})
@@ -213,8 +214,8 @@ func TestDiscover(t *testing.T) {
 	})
 }
 
-// If Discover fails, the node behaves as if its seeds did not answer: it continues alone and asks again, but
-// not too often.
+// If Discover fails, the node continues alone, as if its seeds did not answer. It calls Discover again, but not too
+// often.
 func TestDiscoverFails(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := clustertest.New(t, clustertest.Options{})
@@ -236,7 +237,7 @@ func TestDiscoverFails(t *testing.T) {
 	})
 }
 
-// If Discover ignores its context, the agent calls it only once. It delays neither the node nor its end.
+// If Discover ignores its context, the agent calls it only once. The hanging call delays neither Ready nor Close.
 func TestDiscoverHangs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := clustertest.New(t, clustertest.Options{})
@@ -261,8 +262,8 @@ func TestDiscoverHangs(t *testing.T) {
 	})
 }
 
-// A node with seeds that lead nowhere is given others while it runs, and joins by them at once. Invalid seeds
-// change nothing. Without seeds it stays in the cluster.
+// A running node whose only seed does not exist gets a second seed, and joins within seconds. Invalid seeds change
+// nothing. If all seeds are removed, the node stays in the cluster.
 func TestSetJoin(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := clustertest.New(t, clustertest.Options{})
@@ -292,8 +293,7 @@ func TestSetJoin(t *testing.T) {
 	})
 }
 
-// A node at a loopback address fails to start once its seeds turn out to be on other hosts, also if they are
-// found late.
+// A node at a loopback address fails to start if its seeds are on other hosts, even if Discover finds them late.
 func TestSeedsDoNotReachLoopback(t *testing.T) {
 	var calls atomic.Int64
 	late := func(context.Context) ([]string, error) {

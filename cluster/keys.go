@@ -155,7 +155,7 @@ func (a *Agent) RemoveKey(fingerprint string) error {
 	})
 }
 
-// rekey carries out one step of a key change. rekey passes step the keys, and the index of the key with this
+// rekey carries out one step of a key change. It calls step with the keys and with the index of the key that has this
 // fingerprint, or -1.
 func (a *Agent) rekey(fingerprint string, step func(keys [][]byte, at int) ([][]byte, error)) error {
 	a.rekeying.Lock()
@@ -168,7 +168,7 @@ func (a *Agent) rekey(fingerprint string, step func(keys [][]byte, at int) ([][]
 	return a.setKeys(keys)
 }
 
-// others lists the IDs of the first live members, without this node, whose keys satisfy such.
+// others returns the IDs of the first live members, except this node, for whose keys such returns true.
 func (a *Agent) others(such func(prints []string) bool) string {
 	const most = 5
 	var names []string

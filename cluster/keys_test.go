@@ -11,7 +11,7 @@ import (
 	"github.com/roost-cluster/roost/cluster/clustertest"
 )
 
-// Three rolling restarts change the key, and all nodes understand each other at all times.
+// Three rolling restarts change the key. Old and new processes can communicate at all times.
 func TestKeyRotation(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		changeByRestarts(t, bytes.Repeat([]byte{1}, 32))
@@ -25,8 +25,8 @@ func TestFirstKeyByRestarts(t *testing.T) {
 	})
 }
 
-// A node without a key has plain text as its only one, by name and by fingerprint, and can start again with
-// what Keys returns.
+// Without a key, Keys and KeyFingerprints return plain text as the node's only key. Another node can start with the
+// keys that Keys returned.
 func TestKeysWithoutAKey(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := clustertest.New(t, clustertest.Options{})
@@ -74,7 +74,7 @@ func changeByRestarts(t *testing.T, first []byte) {
 	}
 }
 
-// The caller may wipe its secrets.
+// The caller may overwrite its key after Start.
 func TestKeyIsCopied(t *testing.T) {
 	key := bytes.Repeat([]byte{7}, 32)
 	start := func(id string, seeds ...string) *cluster.Agent {

@@ -16,10 +16,10 @@ import (
 	"github.com/roost-cluster/roost/placement"
 )
 
-// SetLoad sets the load that this node reports with its heartbeats, in units. A negative number counts as 0.
-// Before the first call, the node reports lease.NoLoad. SetLoad returns at once. While another part of the
-// application computes the load, SetLoad returns ErrLoadComputed and changes nothing, because the two would
-// overwrite each other's values.
+// SetLoad sets the load that this node reports with its heartbeats, in units. A negative number counts as 0. Before the
+// first call, the node reports lease.NoLoad. SetLoad returns immediately. While another part of the application
+// computes the load, SetLoad returns ErrLoadComputed and changes nothing, because the two would overwrite each other's
+// values.
 func (a *Agent) SetLoad(units int64) error {
 	a.reporting.Lock()
 	defer a.reporting.Unlock()
@@ -30,9 +30,9 @@ func (a *Agent) SetLoad(units int64) error {
 	return nil
 }
 
-// ComputeLoad is for a part of the application that computes this node's load, such as
-// affinity.Config.ReportLoad. Until release is called, the load is the last value passed to set (0 at first),
-// and SetLoad fails. A second call to ComputeLoad returns ErrLoadComputed. set returns at once.
+// ComputeLoad is for a part of the application that computes this node's load, such as affinity.Config.ReportLoad.
+// Until release is called, the load is the last value passed to set (0 at first), and SetLoad fails. A second call to
+// ComputeLoad returns ErrLoadComputed. set returns immediately.
 func (a *Agent) ComputeLoad() (set func(units int64), release func(), err error) {
 	a.reporting.Lock()
 	defer a.reporting.Unlock()
@@ -104,16 +104,15 @@ func (a *Agent) Drain(ctx context.Context) error {
 // MaxAhead is how far in the future [Agent.DrainAt] and [Agent.LeaveAt] can plan.
 const MaxAhead = time.Hour
 
-// DrainAt is like Drain, but at a planned time. All nodes learn the time in advance, so they switch to the
-// table without this node within some milliseconds of each other. The nodes use cluster time, so their wall
-// clocks don't matter. The time should be at least ten gossip intervals ahead (2 s on a LAN) and at most
-// [MaxAhead]. A node that learns of the plan too late switches when it learns of the plan. A time in the past
-// means now. Undrain cancels the plan if you call it before the planned time.
+// DrainAt is like Drain, but at a planned time. All nodes learn the time in advance, so they switch to the table
+// without this node within some milliseconds of each other. The nodes use cluster time, so their wall clocks don't
+// matter. The time should be at least ten gossip intervals ahead (2 s on a LAN) and at most [MaxAhead]. A node that
+// learns of the plan after the planned time switches immediately. A time in the past means now. Undrain cancels the
+// plan if you call it before the planned time.
 //
 // After the planned time, DrainAt returns in the same cases as Drain. With handoff, DrainAt waits for at most
-// Config.Handoff after the planned time. If ctx ends first, the plan remains. If the Strategy remembers
-// owners, the nodes switch when they have the new assignment. With handoff, runs move to their new owners
-// after the planned time.
+// Config.Handoff after the planned time. If ctx ends first, the plan remains. If the Strategy remembers owners, the
+// nodes switch when they have the new assignment. With handoff, runs move to their new owners after the planned time.
 func (a *Agent) DrainAt(ctx context.Context, at time.Time) error {
 	if ahead := time.Until(at); ahead > MaxAhead {
 		return fmt.Errorf("cluster: drain at %v: %w: it is %v ahead, at most %v", at, ErrAhead, ahead.Round(time.Second), MaxAhead)
@@ -294,10 +293,10 @@ func (a *Agent) leave(ctx context.Context, from time.Time) error {
 }
 
 // LeaveAt is like Leave, but at a planned time, at which all nodes switch to the table without this one: see
-// [Agent.DrainAt]. After the planned time, LeaveAt waits for the handlers as long as Leave does, and for the
-// tables of the other members for two LeaseTTLs. If ctx ends before the planned time, the node leaves at
-// once. Undrain cancels the planned switch but not the leave. The leave then starts a LeaseTTL after the
-// planned time. If the time is more than MaxAhead away, LeaveAt returns ErrAhead and the node does not leave.
+// [Agent.DrainAt]. After the planned time, LeaveAt waits for the handlers as long as Leave does, and for the tables of
+// the other members for two LeaseTTLs. If ctx ends before the planned time, the node leaves immediately. Undrain
+// cancels the planned switch but not the leave. The leave then starts a LeaseTTL after the planned time. If the time is
+// more than MaxAhead away, LeaveAt returns ErrAhead and the node does not leave.
 func (a *Agent) LeaveAt(ctx context.Context, at time.Time) error {
 	draining, cancel := context.WithDeadline(ctx, at.Add(a.cfg.LeaseTTL))
 	defer cancel()
@@ -330,10 +329,9 @@ func (a *Agent) linger(ctx context.Context) {
 // leaveRounds is the number of gossip intervals for which the node repeats its leave message.
 const leaveRounds = 5
 
-// Close stops the agent at once and without a leave message, so other nodes treat the stop as a crash. Close
-// releases all partitions and waits until everything has stopped. You can call Close several times. If a
-// Strategy does not return within LeaseTTL, Close returns ErrStalled, and the agent stops when the Strategy
-// returns.
+// Close stops the agent immediately and without a leave message, so other nodes treat the stop as a crash. Close
+// releases all partitions and waits until everything has stopped. You can call Close several times. If a Strategy does
+// not return within LeaseTTL, Close returns ErrStalled, and the agent stops when the Strategy returns.
 func (a *Agent) Close() error {
 	a.stop()
 	timer := time.NewTimer(a.cfg.LeaseTTL)

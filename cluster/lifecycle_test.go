@@ -22,8 +22,8 @@ import (
 	"github.com/roost-cluster/roost/placement"
 )
 
-// The program of the README, with a clean-up of 3 s in each partition: on real sockets, all are over when
-// Leave returns.
+// This is the program of the README on real sockets. Each partition's function needs 3 s to clean up, and all of them
+// have returned when Leave returns.
 func TestLeaveWaitsForCleanUps(t *testing.T) {
 	t.Parallel()
 	start := func(id string, seeds ...string) *cluster.Agent {
@@ -73,7 +73,7 @@ func TestLeaveWaitsForCleanUps(t *testing.T) {
 	}
 }
 
-// Leave waits for the runs of all calls of RunOwned, and the node stays a member until then.
+// Leave waits for the runs of all calls of RunOwned, and the node remains a member until they have returned.
 func TestLeaveAfterTheLastRun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := started(t, 3, clustertest.Options{Config: func(cfg *cluster.Config) { cfg.Partitions = 16 }})
@@ -111,11 +111,11 @@ func TestLeaveAfterTheLastRun(t *testing.T) {
 	})
 }
 
-// The wait for runs is bounded: by the context, and by a documented time. Leave leaves nevertheless, and
-// names a partition.
+// Leave waits for runs until its context ends, and no longer than a documented time. Then the node leaves anyway, and
+// the error names a partition.
 func TestLeaveWithARunThatHangs(t *testing.T) {
 	for name, tt := range map[string]struct {
-		limit       time.Duration // of the context
+		limit       time.Duration // limit of the context
 		least, most time.Duration
 		want        error
 	}{
@@ -157,8 +157,8 @@ func TestLeaveWithARunThatHangs(t *testing.T) {
 	}
 }
 
-// A run that calls Leave waits for itself. Leave returns, and says so; the clean-ups of other partitions are
-// not cut off if the run passes its own context.
+// A run that calls Leave would wait for itself. So Leave returns with an error that says so. If the run passes its own
+// context, Leave does not cut off the clean-ups of other partitions.
 func TestLeaveInsideARun(t *testing.T) {
 	for name, tt := range map[string]struct {
 		with func(run context.Context) context.Context
@@ -197,7 +197,7 @@ func TestLeaveInsideARun(t *testing.T) {
 					t.Errorf("it returned %v", err)
 				}
 				<-agent.Done()
-				synctest.Wait() // a Leave whose context has ended does not wait for the other runs
+				synctest.Wait() // if its context has ended, Leave does not wait for the other runs
 				if n := int(over.Load()); n != owned-1 {
 					t.Errorf("%d of %d other runs have returned", n, owned-1)
 				}
@@ -206,7 +206,7 @@ func TestLeaveInsideARun(t *testing.T) {
 	}
 }
 
-// An agent that ended by itself has ended its runs, too. Leave still waits for them.
+// Close has ended the agent and its runs. Leave still waits until the runs have returned.
 func TestLeaveAfterTheEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := started(t, 2, clustertest.Options{Config: func(cfg *cluster.Config) { cfg.Partitions = 16 }})
@@ -231,7 +231,8 @@ func TestLeaveAfterTheEnd(t *testing.T) {
 	})
 }
 
-// Leave calls the functions of BeforeLeave while the node is a member that owns nothing, the latest one first.
+// Leave calls the functions registered with BeforeLeave while the node is a member that owns nothing, beginning with
+// the latest.
 func TestBeforeLeave(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := started(t, 2, clustertest.Options{})
@@ -264,7 +265,7 @@ func TestBeforeLeave(t *testing.T) {
 	})
 }
 
-// A function of BeforeLeave that panics is the error of Leave. The other functions run, and the node leaves.
+// If a BeforeLeave function panics, Leave returns the panic as an error. The other functions run, and the node leaves.
 func TestBeforeLeavePanics(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var log bytes.Buffer
@@ -293,7 +294,8 @@ func TestBeforeLeavePanics(t *testing.T) {
 	})
 }
 
-// When a member that owns nothing leaves, watchers learn that at once, because rooms may be pinned to it.
+// When a member that owns nothing leaves, watchers learn of it without the debounce, because rooms may be pinned to
+// that member.
 func TestLeaveOfADrainedMember(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const debounce = time.Second
@@ -322,7 +324,7 @@ func TestLeaveOfADrainedMember(t *testing.T) {
 	})
 }
 
-// A function of BeforeLeave that calls Leave, or hangs, does not keep the node from leaving.
+// The node leaves even if a BeforeLeave function calls Leave, or hangs.
 func TestBeforeLeaveHangs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := started(t, 2, clustertest.Options{})
@@ -342,8 +344,8 @@ func TestBeforeLeaveHangs(t *testing.T) {
 	})
 }
 
-// With handoff, Drain waits for the runs of this node, and a run that calls Drain waits for itself. Drain and Leave
-// return, and say so.
+// With handoff, Drain waits for the node's runs, so a run that calls Drain would wait for itself. Drain and Leave
+// return with an error that says so.
 func TestDrainInsideARun(t *testing.T) {
 	const bound = 10 * time.Second
 	drain, leave := (*cluster.Agent).Drain, (*cluster.Agent).Leave
@@ -402,7 +404,7 @@ func limited(run context.Context) context.Context {
 	return ctx
 }
 
-// Without handoff Drain does not wait for runs, and one that calls it gets its answer.
+// Without handoff, Drain does not wait for runs, so a run can call it.
 func TestDrainInsideARunWithoutHandoff(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := started(t, 3, clustertest.Options{Config: func(cfg *cluster.Config) { cfg.Partitions = 16 }})
@@ -422,7 +424,7 @@ func TestDrainInsideARunWithoutHandoff(t *testing.T) {
 	})
 }
 
-// A run that ignores its end holds a drain up for the bound, and the error names its partition.
+// If a run does not return, Drain waits for the handoff bound. Its error names the partition.
 func TestDrainWithARunThatHangs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const bound = 10 * time.Second
@@ -456,7 +458,7 @@ func TestDrainWithARunThatHangs(t *testing.T) {
 	})
 }
 
-// DrainAt and LeaveAt change the tables of all nodes at one moment, and return afterwards.
+// DrainAt and LeaveAt change the tables of all nodes at the same moment, and return after it.
 func TestDrainAndLeaveAt(t *testing.T) {
 	for name, call := range map[string]func(*cluster.Agent, context.Context, time.Time) error{
 		"DrainAt": (*cluster.Agent).DrainAt,
@@ -480,7 +482,7 @@ func TestDrainAndLeaveAt(t *testing.T) {
 					}()
 				}
 				synctest.Wait()
-				at := time.Now().Add(3 * time.Second).Round(0) // without a monotonic reading, as of a program that aligns its changes
+				at := time.Now().Add(3 * time.Second).Round(0) // no monotonic reading, as if another program chose the moment
 				agent := c.Agent("n02")
 				result := make(chan error, 1)
 				go func() { result <- call(agent, t.Context(), at) }()
@@ -500,7 +502,8 @@ func TestDrainAndLeaveAt(t *testing.T) {
 	}
 }
 
-// A plan outlives the call that made it, and Undrain ends it. A moment that is too far ahead is refused.
+// A planned drain happens even if the context of the DrainAt call ends first. Undrain cancels the plan. A moment too
+// far in the future is refused.
 func TestDrainAtTaken(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := started(t, 3, clustertest.Options{})
@@ -538,15 +541,15 @@ func TestDrainAtTaken(t *testing.T) {
 	})
 }
 
-// DrainAt and LeaveAt wait for a handler that does not return for Config.Handoff after the moment, also if
-// that is much longer than a LeaseTTL, or until their context ends.
+// If a run does not return, DrainAt and LeaveAt wait for it until Config.Handoff after the moment, even if that is much
+// longer than LeaseTTL, or until their context ends.
 func TestPlannedWithLongHandoff(t *testing.T) {
 	const ahead, handoff = 5 * time.Second, 30 * time.Second
 	for name, tt := range map[string]struct {
 		call        func(*cluster.Agent, context.Context, time.Time) error
-		limit       time.Duration // of the context, after the moment
-		least, most time.Duration // after the moment
-		member      bool          // afterwards
+		limit       time.Duration // limit of the context, counted from the moment
+		least, most time.Duration // counted from the moment
+		member      bool          // the node is a member afterwards
 	}{
 		"DrainAt":            {(*cluster.Agent).DrainAt, time.Hour, handoff, handoff + 2*time.Second, true},
 		"DrainAt with limit": {(*cluster.Agent).DrainAt, 10 * time.Second, 10 * time.Second, 11 * time.Second, true},
@@ -587,7 +590,7 @@ func TestPlannedWithLongHandoff(t *testing.T) {
 	}
 }
 
-// weightInTable returns the weight of a node in its own table, 0 if it is absent.
+// weightInTable returns the node's weight in its own table, or 0 if the table does not contain the node.
 func weightInTable(a *cluster.Agent) uint32 {
 	s := a.Snapshot()
 	for _, n := range s.Table.Nodes() {
@@ -598,7 +601,7 @@ func weightInTable(a *cluster.Agent) uint32 {
 	return 0
 }
 
-// Once SetWeight has returned, the snapshot shows the weight and the table of it.
+// When SetWeight has returned, the snapshot shows the new weight, and the table is computed with it.
 func TestSetWeightReturnsWithTheTable(t *testing.T) {
 	a := startAgent(t, local("a"))
 	waitReady(t, a)
@@ -624,7 +627,7 @@ func TestSetWeightReturnsWithTheTable(t *testing.T) {
 	}
 }
 
-// Labels are replaced as a whole, reach watchers of other members, and survive a fence.
+// SetLabels replaces all labels. Watchers on other members see the change, and the labels survive a fence.
 func TestSetLabels(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := clustertest.New(t,

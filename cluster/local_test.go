@@ -10,8 +10,8 @@ import (
 	"github.com/roost-cluster/roost/lease"
 )
 
-// A busy machine that stops a process for seconds ends no lease on Network Local, and fences nobody. Nodes
-// that start are ready at once.
+// With Network Local, a busy machine may stop a process for several seconds. No lease ends, and no node is fenced. New
+// nodes are ready within half a second.
 func TestLocalBearsPauses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := clustertest.New(t, clustertest.Options{Config: func(cfg *cluster.Config) { cfg.Network = cluster.Local }})

@@ -26,7 +26,7 @@ type Lost struct {
 	Partitions int       // number of partitions that the member owned at that time
 }
 
-// Left reports whether the member left by itself instead of being lost.
+// Left reports whether the member sent a leave message, so it was not lost.
 func (l *Lost) Left() bool { return l.Reason == lease.Departed }
 
 // Lost returns the members that were lost or left within LostFor and have not returned: at most 256, latest
@@ -54,8 +54,8 @@ func (s *Snapshot) fillLost(old *Snapshot, gone []Lost) {
 	s.lost = s.lost[:min(len(s.lost), maxLost)]
 }
 
-// goneSince returns the members that were live in old and are no longer live. goneSince makes only one pass
-// over the table, because thousands of members may be lost at once.
+// goneSince returns the members that were live in old and are no longer live. goneSince makes only one pass over the
+// table, because thousands of members may be lost at the same time.
 func (s *Snapshot) goneSince(old *Snapshot, now time.Time) (gone []Lost) {
 	if s.State == old.State || old.State == nil {
 		return nil

@@ -12,7 +12,7 @@ import (
 	"github.com/roost-cluster/roost/cluster/clustertest"
 )
 
-// lostAt returns the lost members of a node's view, as id, reason and whether they owned anything.
+// lostAt lists the lost members that a node knows: id, reason, and whether the member owned anything.
 func lostAt(c *clustertest.Cluster, id string) (lost []string) {
 	for _, l := range c.Agent(id).Snapshot().Lost() {
 		lost = append(lost, fmt.Sprint(l.ID, " ", l.Reason, " ", l.Partitions > 0))
@@ -20,8 +20,7 @@ func lostAt(c *clustertest.Cluster, id string) (lost []string) {
 	return lost
 }
 
-// A member that has gone stays known, with the reason and what it owned, until it is back or for
-// 30 minutes.
+// A lost member stays in the list, with the reason and what it owned, until it returns or 30 minutes have passed.
 func TestLost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := clustertest.New(t, clustertest.Options{})
@@ -55,7 +54,7 @@ func TestLost(t *testing.T) {
 		c.Start("b")
 		c.WaitAgreed(20 * time.Second)
 		want("once it is back", "c left false")
-		for _, id := range []string{"b", "d", "e"} { // a by itself costs little time
+		for _, id := range []string{"b", "d", "e"} { // with a alone, the test takes less time
 			c.Leave(id)
 		}
 		time.Sleep(cluster.LostFor + time.Second)
@@ -63,8 +62,8 @@ func TestLost(t *testing.T) {
 	})
 }
 
-// The log warns about a member that ends without a leave message, but not about a member that leaves or is
-// back at once.
+// The log warns about a member that ended without a leave message, but not about a member that left or restarted
+// immediately.
 func TestLossIsLoggedAsWarning(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var log logbook

@@ -11,7 +11,7 @@ import (
 	"github.com/roost-cluster/roost/placement"
 )
 
-// The memory that a snapshot needs for lost members does not grow with the cluster.
+// The memory that a snapshot needs for lost members does not depend on the size of the cluster.
 func TestLostKeepsNoSnapshot(t *testing.T) {
 	const nodes, rolled = 500, 256
 	table, err := placement.Compute(placement.Input{
@@ -40,7 +40,7 @@ func TestLostKeepsNoSnapshot(t *testing.T) {
 	}
 	old := snapshot(0, nil)
 	before := heap()
-	for i := range rolled { // one pod after the other gets a new name
+	for i := range rolled { // as if one pod after another got a new name
 		s := snapshot(i+1, old.State)
 		s.fillLost(old, s.goneSince(old, time.Now()))
 		s.fillParting(old)
@@ -53,7 +53,7 @@ func TestLostKeepsNoSnapshot(t *testing.T) {
 	runtime.KeepAlive(old)
 }
 
-// The list of lost members is bounded, and begins with the latest.
+// The list of lost members is bounded, and begins with the member that was lost last.
 func TestLostIsBounded(t *testing.T) {
 	table, err := placement.Compute(placement.Input{Partitions: 8, Nodes: []placement.Node{{ID: "self", Weight: 1}}})
 	if err != nil {
@@ -76,7 +76,8 @@ func TestLostIsBounded(t *testing.T) {
 	}
 }
 
-// Thousands of members that go at once cost a pass over the table and one over the members.
+// If thousands of members are lost at the same time, counting what they owned takes one pass over the table and one
+// pass over the members.
 func BenchmarkLostAtOnce(b *testing.B) {
 	const n = 5000
 	in := placement.Input{Partitions: placement.MaxPartitions}

@@ -11,8 +11,8 @@ import (
 	"github.com/roost-cluster/roost/lease"
 )
 
-// Members see each other's metadata, names and addresses as they are: a domain name as zone and label, an
-// IPv6 address as id.
+// Members see each other's metadata, names and addresses unchanged: a domain name as zone and label, an IPv6 address as
+// id.
 func TestRealValues(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		meta := strings.Repeat("\xff\x00", lease.MaxMetaBytes/2)

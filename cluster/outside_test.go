@@ -18,7 +18,7 @@ import (
 	"github.com/roost-cluster/roost/placement"
 )
 
-// slowHandler calls wait before each call that the agent makes while it runs.
+// slowHandler calls wait, if it is set, before it handles a call.
 type slowHandler struct {
 	slog.Handler
 	wait *atomic.Pointer[func()]
@@ -52,8 +52,8 @@ func (s slowHandler) WithAttrs(attrs []slog.Attr) slog.Handler {
 	return slowHandler{s.Handler.WithAttrs(attrs), s.wait}
 }
 
-// A slow handler holds up neither the loop nor memberlist. Its lines wait, the
-// oldest are dropped and counted, and the last ones reach a handler that works again.
+// A slow log handler delays neither the loop nor memberlist. Log lines wait in a queue. If the queue is full, the
+// oldest lines are dropped and counted. When the handler works again, it gets the newest lines.
 func TestSlowLog(t *testing.T) {
 	for name, wait := range map[string]func(released <-chan struct{}){
 		"blocked": func(released <-chan struct{}) { <-released },
@@ -68,7 +68,7 @@ func TestSlowLog(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				var out logbook
 				slow := newSlowHandler(&out)
-				few := func(cfg *cluster.Config) { cfg.Partitions = 8 } // tables are not what this is about
+				few := func(cfg *cluster.Config) { cfg.Partitions = 8 } // this test is not about tables
 				c := clustertest.New(t, clustertest.Options{Config: few})
 				c.Start("n00", "n02")
 				n01 := c.StartWith("n01", clustertest.WithConfig(func(cfg *cluster.Config) { cfg.Log = slog.New(slow) }))
@@ -106,7 +106,7 @@ func TestSlowLog(t *testing.T) {
 	}
 }
 
-// noise has an agent log two lines n times. 2200 times is more than can wait.
+// noise makes an agent log two lines n times. 2,200 times is more than the queue holds.
 func noise(a *cluster.Agent, n int) {
 	over, cancel := context.WithCancel(context.Background())
 	cancel()
@@ -116,8 +116,8 @@ func noise(a *cluster.Agent, n int) {
 	}
 }
 
-// The last lines reach a handler that takes a moment. Close leaves a blocked handler after
-// a second, and the goroutine in it ends later.
+// Close waits up to a second until the handler has the last lines. If the handler is blocked for longer, Close returns
+// without it, and the goroutine that waits for the handler ends later.
 func TestCloseWithASlowLog(t *testing.T) {
 	for blocked, written := range map[time.Duration]bool{500 * time.Millisecond: true, time.Hour: false} {
 		t.Run(fmt.Sprint(blocked), func(t *testing.T) {
@@ -131,7 +131,7 @@ func TestCloseWithASlowLog(t *testing.T) {
 				stand := func() { time.Sleep(time.Until(began.Add(blocked))) }
 				slow.wait.Store(&stand)
 				noise(agent, 10)
-				if err := agent.Undrain(t.Context()); err != nil { // it owns all again
+				if err := agent.Undrain(t.Context()); err != nil { // it owns everything again
 					t.Error(err)
 				}
 				closing := time.Now()
@@ -139,7 +139,7 @@ func TestCloseWithASlowLog(t *testing.T) {
 				if took := time.Since(closing); took != min(blocked-closing.Sub(began), time.Second) {
 					t.Errorf("Close took %v", took)
 				}
-				const last = " released=1024 moved=0 partitions=1024 nodes=1 max_mean=1\n" // of the end
+				const last = " released=1024 moved=0 partitions=1024 nodes=1 max_mean=1\n" // logged at the end
 				if got := out.String(); strings.HasSuffix(got, last) != written {
 					t.Errorf("want the last lines: %v; got:\n%s", written, got[max(0, len(got)-500):])
 				}
@@ -149,8 +149,8 @@ func TestCloseWithASlowLog(t *testing.T) {
 	}
 }
 
-// A strategy that does not return stops the loop: LoopAge shows it, lookups continue, what
-// arrives is bounded, and the node recovers.
+// A strategy that does not return stops the loop. LoopAge shows this, lookups continue, and calls fail with ErrStalled.
+// When the strategy returns, the node recovers.
 func TestBlockedStrategy(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		released := make(chan struct{})
@@ -202,7 +202,8 @@ func TestBlockedStrategy(t *testing.T) {
 	})
 }
 
-// What arrives while the loop stands still is bounded and counted, and the agent recovers.
+// Messages that arrive while the loop stands still are dropped and counted when the inbox is full. Then the agent
+// recovers.
 func TestInboxOfABlockedLoop(t *testing.T) {
 	entered, released := make(chan struct{}, 1000), make(chan struct{})
 	cfg := local("a")
@@ -227,7 +228,8 @@ func TestInboxOfABlockedLoop(t *testing.T) {
 	})
 }
 
-// A log handler that calls the agent back, or does not return, does not make Close fail: the loop has ended in time.
+// Close succeeds even if a log handler calls the agent, or does not return, because Close only waits for the loop and
+// for a bounded time.
 func TestCloseWithinALogHandler(t *testing.T) {
 	for name, call := range map[string]func(*cluster.Agent) error{
 		"close": (*cluster.Agent).Close,
@@ -238,7 +240,7 @@ func TestCloseWithinALogHandler(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				slow := newSlowHandler(io.Discard)
 				c := clustertest.New(t, clustertest.Options{Log: slow, Config: func(cfg *cluster.Config) {
-					cfg.HeartbeatInterval, cfg.LeaseTTL = 100*time.Millisecond, 500*time.Millisecond // less than the log may take at the end
+					cfg.HeartbeatInterval, cfg.LeaseTTL = 100*time.Millisecond, 500*time.Millisecond // shorter than Close waits for the log
 				}})
 				c.Start("n00")
 				c.WaitAgreed(3 * time.Second)

@@ -11,7 +11,7 @@ import (
 	"github.com/roost-cluster/roost/lease"
 )
 
-// These are limits for data that waits for the loop: 1,024 packets of a few kilobytes.
+// These constants limit the data that waits for the loop, usually to 1,024 packets of a few kilobytes.
 const (
 	queuedPackets  = 1024
 	maxPacketBytes = 64 << 10

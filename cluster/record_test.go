@@ -6,7 +6,7 @@ import (
 	"github.com/roost-cluster/roost/lease"
 )
 
-// A member's HTTP API has a URL if it listens on the advertised host, or on all.
+// A member's HTTP API has a URL only if it listens on the advertised host or on all addresses.
 func TestMemberHTTP(t *testing.T) {
 	for _, c := range []struct {
 		gossip, listens string

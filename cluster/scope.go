@@ -69,7 +69,7 @@ type scopeProblem struct {
 // partitions to a matching member even before that member has called Scope.
 //
 // The agent's loop calls match twice for each member, about ten times a second. match should therefore return
-// at once, and must not wait for the agent. If match panics for a member, the agent logs the panic, and the
+// quickly, and must not wait for the agent. If match panics for a member, the agent logs the panic, and the
 // member remains inside or outside the scope as before. While the matching candidates remain the same, the
 // scope keeps its table and costs little. After a change, the agent's loop must compute one more table: see
 // docs/dev/benchmarks.md.
@@ -112,7 +112,7 @@ func (sc *Scope) check() error {
 	return nil
 }
 
-// addScope adds a scope, and must be called in the loop.
+// addScope adds a scope. Call it only in the loop.
 func (a *Agent) addScope(sc *Scope, now time.Time) error {
 	scopes := a.Scopes()
 	switch {
@@ -187,7 +187,8 @@ func (sc *Scope) Watch(ctx context.Context) iter.Seq[events.Batch] {
 	return events.Watch(ctx, &sc.feed)
 }
 
-// Reader is the primitive that Watch and RunOwned use, like [Agent.Reader]. The caller must close it.
+// Reader returns a reader of the scope's changes, like [Agent.Reader]. Watch and RunOwned are built on it. The caller
+// must close it.
 func (sc *Scope) Reader(name string) *events.Reader { return sc.feed.Reader(name) }
 
 // RunOwned runs f once for each partition while this node owns the partition in the scope, like

@@ -26,7 +26,7 @@ func roles(cfg *cluster.Config) {
 	cfg.Partitions, cfg.Labels = 64, map[string]string{"role": []string{"even", "odd"}[(cfg.ID[len(cfg.ID)-1]-'0')%2]}
 }
 
-// watchedScope is a scope at one agent with its runs and its batches.
+// watchedScope is a scope at one agent. It records the runs and the batches of the scope.
 type watchedScope struct {
 	*cluster.Scope
 	agent *cluster.Agent
@@ -103,7 +103,7 @@ func (w *watchedScope) apply(b events.Batch) {
 	}
 }
 
-// owns counts the partitions that the node owns, and compares them with its runs and with its events.
+// owns counts the partitions that the node owns in the scope, and compares them with the runs and with the events.
 func (w *watchedScope) owns(t *testing.T) int {
 	t.Helper()
 	w.mu.Lock()
@@ -136,7 +136,7 @@ func (w *watchedScope) owns(t *testing.T) int {
 	return n
 }
 
-// scopedCluster is a cluster whose nodes have two scopes each.
+// scopedCluster is a cluster in which each node has two scopes.
 type scopedCluster struct {
 	*clustertest.Cluster
 	t      *testing.T
@@ -165,7 +165,8 @@ func (c *scopedCluster) watch(ids ...string) {
 	}
 }
 
-// check waits for agreement. Then each partition has one owner in each scope, with the role, and all name it.
+// check waits until all nodes agree. Then it checks that each partition has one owner in each scope, that the owner has
+// the scope's role, and that all nodes name this owner.
 func (c *scopedCluster) check(when string) {
 	c.t.Helper()
 	c.WaitAgreed(30 * time.Second)
@@ -196,7 +197,7 @@ func (c *scopedCluster) check(when string) {
 	}
 }
 
-// After churn, each partition has one owner in each scope, and no event or run is lost, repeated or made up.
+// After many changes, each partition has one owner in each scope, and all events and runs match the changes.
 func TestScopesAfterChurn(t *testing.T) {
 	inScopedCluster(t, func(c *scopedCluster) {
 		c.check("start")
@@ -232,8 +233,8 @@ func TestScopesAfterChurn(t *testing.T) {
 	})
 }
 
-// A node that was paused for longer than its lease owns nothing in any scope, first of all. Its runs end and
-// start again.
+// A node that was paused for longer than its lease owns nothing in any scope. When it resumes, its runs end and start
+// again.
 func TestScopesOfAFencedNode(t *testing.T) {
 	inScopedCluster(t, func(c *scopedCluster) {
 		c.check("start")
@@ -259,12 +260,12 @@ func TestScopesOfAFencedNode(t *testing.T) {
 	})
 }
 
-// A snapshot of a scope has the scope's members and table. It is replaced as the agent's is, and says what
-// the agent's says of the node.
+// A snapshot of a scope has the scope's members and table. Latest announces a new snapshot, as it does for the agent.
+// What the snapshot says about the node itself matches the agent's snapshot.
 func TestSnapshotOfAScope(t *testing.T) {
 	inScopedCluster(t, func(c *scopedCluster) {
 		c.check("start")
-		time.Sleep(5 * time.Second) // until heartbeats have the digests
+		time.Sleep(5 * time.Second) // until heartbeats carry the digests
 		agent, w := c.Agent("n00"), c.scopes["n00"][0]
 		s, replaced := w.Latest()
 		if w.Snapshot() != s || len(s.Members) != 3 || len(s.Table.Nodes()) != 3 || s.Digest() == agent.Snapshot().Digest() {
@@ -295,8 +296,8 @@ func TestSnapshotOfAScope(t *testing.T) {
 	})
 }
 
-// An isolated node owns nothing in its scopes, and looks up by the last table, as the agent does. It does not begin to
-// own by that table before the agent does.
+// An isolated node owns nothing in its scopes, and its lookups use the last table, as the agent's lookups do. After the
+// split, the node owns nothing in a scope before the agent owns something.
 func TestScopesOfAnIsolatedNode(t *testing.T) {
 	inScopedCluster(t, func(c *scopedCluster) {
 		c.check("start")
@@ -327,7 +328,7 @@ func TestScopesOfAnIsolatedNode(t *testing.T) {
 	}, func(cfg *cluster.Config) { cfg.MinMembers, cfg.Debounce = 4, 500*time.Millisecond })
 }
 
-// Handoff does not apply to scopes, and scopes work beside it.
+// Handoff does not apply to scopes. Scopes still work if Config.Handoff is set.
 func TestScopesBesideHandoff(t *testing.T) {
 	inScopedCluster(t, func(c *scopedCluster) {
 		c.check("start")
@@ -341,7 +342,8 @@ func TestScopesBesideHandoff(t *testing.T) {
 	}, func(cfg *cluster.Config) { cfg.Handoff = 10 * time.Second })
 }
 
-// Leave waits for the runs of scopes. Then lookups fail as the agent's do, and the sequences end.
+// Leave waits for the runs of scopes. After that, lookups in a scope fail as the agent's lookups do, and the sequences
+// of Watch end.
 func TestLeaveWaitsForTheRunsOfScopes(t *testing.T) {
 	inScopedCluster(t, func(c *scopedCluster) {
 		agent, other := c.Agent("n00"), c.Agent("n01")
@@ -378,7 +380,7 @@ func TestLeaveWaitsForTheRunsOfScopes(t *testing.T) {
 	})
 }
 
-// A run of a scope that hangs does not keep the node from leaving, and the error names scope and partition.
+// If a run of a scope hangs, the node still leaves, and the error names the scope and the partition.
 func TestLeaveWithARunOfAScopeThatHangs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := started(t, 2, clustertest.Options{Config: roles})
@@ -399,7 +401,7 @@ func TestLeaveWithARunOfAScopeThatHangs(t *testing.T) {
 	})
 }
 
-// contains reports whether the text of err has all words.
+// contains reports whether the text of err contains all words.
 func contains(err error, words ...string) bool {
 	for _, w := range words {
 		if err == nil || !strings.Contains(err.Error(), w) {
@@ -409,7 +411,8 @@ func contains(err error, words ...string) bool {
 	return true
 }
 
-// A scope without a member that can own anything says why, and works as soon as there is one.
+// If no member of a scope can own anything, the error says why. As soon as a member can own something, lookups in the
+// scope succeed.
 func TestEmptyScope(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := started(t, 1, clustertest.Options{Config: roles})
@@ -450,7 +453,7 @@ func TestEmptyScope(t *testing.T) {
 	})
 }
 
-// A lookup that finds no owner says how many members own nothing for which reason, and what to do.
+// If a lookup finds no owner, the error says how many members own nothing for each reason, and what to do.
 func TestNoMembersSaysWhy(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := started(t, 3, clustertest.Options{})
@@ -473,7 +476,7 @@ func TestNoMembersSaysWhy(t *testing.T) {
 	})
 }
 
-// This tests what Scope rejects, and why.
+// Scope rejects invalid arguments with an error that says why.
 func TestScopeRefuses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := started(t, 1, clustertest.Options{Config: roles})
@@ -522,8 +525,8 @@ func TestScopeRefuses(t *testing.T) {
 	})
 }
 
-// A match that panics later costs a log line a minute. Members stay in the scope or out of it, and what
-// leaves or drains still owns nothing there. The scope follows again when match works.
+// If match panics later, the agent logs one line per minute and the scope's members don't change, but a member that
+// leaves or drains still loses its partitions. When match works again, the scope updates its members.
 func TestScopeKeepsItsMembers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var book logbook

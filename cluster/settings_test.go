@@ -14,7 +14,7 @@ type renamed struct{ placement.Strategy }
 
 func (renamed) Name() string { return "other" }
 
-// Each cluster-wide setting is compared, in both directions, and named.
+// The two sides compare each cluster-wide setting, and the error names the setting that differs.
 func TestSettings(t *testing.T) {
 	base := Config{ID: "a"}.WithDefaults()
 	for name, change := range map[string]func(*Config){
@@ -56,7 +56,7 @@ func TestSettings(t *testing.T) {
 	}
 }
 
-// Neighbouring releases run mixed: ranges of wire versions must overlap.
+// Adjacent releases can run in one cluster if the ranges of their wire versions overlap.
 func TestSettingsOfOtherReleases(t *testing.T) {
 	own := settingsOf(Config{ID: "a"}.WithDefaults())
 	for wire, accepted := range map[[2]int]bool{
@@ -75,7 +75,7 @@ func TestSettingsOfOtherReleases(t *testing.T) {
 	}
 }
 
-// FuzzAccept: a node is accepted only with the same settings. Others are refused with the name of a setting.
+// FuzzAccept: a node is accepted only if all its settings are equal. Otherwise, the error names a setting.
 func FuzzAccept(f *testing.F) {
 	own := settingsOf(Config{ID: "a"}.WithDefaults())
 	for _, meta := range []string{

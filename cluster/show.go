@@ -71,7 +71,7 @@ func (l *loop) show() {
 	}
 	s.fillRunners(v.Runners)
 	l.history.record(difference{at: now, self: a.self, old: old, s: s, gone: gone, fenced: v.Fenced, ended: v.Ended})
-	l.updateScopes(s, now) // must precede the return of a call that waits for s
+	l.updateScopes(s, now) // update the scopes before a call that waits for s returns
 	a.snap.Set(*s)
 }
 

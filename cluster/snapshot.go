@@ -104,7 +104,7 @@ type Snapshot struct {
 	// include nodes that own partitions on another side of a split.
 	StreamsAlone map[lease.NodeID]string
 
-	// Phase is the current phase of this node's life.
+	// Phase is the current phase of this node.
 	Phase Phase
 
 	// Fenced is true if this node's own lease expired, because the process was paused or could not send. A
@@ -292,10 +292,10 @@ type Stats struct {
 	Sealed          uint64 `json:"sealed"`        // messages encrypted with the current gossip key; see SealedWith
 	LogDropped      uint64 `json:"log_dropped"`   // log lines lost because the handler failed or was too slow
 
-	// Watched is the number of members that this node watches via a TCP stream, so that it notices at once
-	// when their processes end. Watchers is the number of streams via which other nodes watch this one. If
-	// Watchers is 0, other nodes notice the end of this node only when its lease expires. Both are current
-	// values. Both values are usually at most four, and higher during a change.
+	// Watched is the number of members that this node watches via a TCP stream, so that it notices immediately when
+	// their processes end. Watchers is the number of streams via which other nodes watch this one. If Watchers is 0,
+	// other nodes notice the end of this node only when its lease expires. Both are current values. Both values are
+	// usually at most four, and higher during a change.
 	Watched  int `json:"watched"`
 	Watchers int `json:"watchers"`
 

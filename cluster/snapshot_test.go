@@ -12,8 +12,9 @@ import (
 	"github.com/roost-cluster/roost/placement"
 )
 
-// The owners of a snapshot, by index, are those that a search through all members
-// finds: the live member, else what the last snapshot with a table knew, else what the table knows.
+// The owners of a snapshot, stored by index, must be the members that a slow search finds. The search prefers live
+// members. If an owner is not live, the search uses the member from the last snapshot with a table, or otherwise what
+// the table itself says.
 func TestOwnersByIndex(t *testing.T) {
 	ids := rapid.SliceOfNDistinct(rapid.StringMatching(`[a-e]{1,2}`), 0, 12, rapid.ID)
 	members := func(t *rapid.T, name string) (all []*Member) {
@@ -62,8 +63,7 @@ func TestOwnersByIndex(t *testing.T) {
 	})
 }
 
-// If the agent loses everything and regains it between two snapshots, a scope sees that: its runs start
-// again.
+// If the agent loses everything and regains it between two snapshots, the scope notices, so its runs start again.
 func TestScopeSeesAnInterruption(t *testing.T) {
 	a := agentOf(t, 1)
 	s := *a.snap.Load()

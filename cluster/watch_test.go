@@ -14,8 +14,7 @@ import (
 	"github.com/roost-cluster/roost/lease"
 )
 
-// watched fails the test unless every node has streams to a number of others, and as many
-// from others.
+// watched fails the test unless every node watches exactly want nodes, and exactly want nodes watch it.
 func watched(t *testing.T, c *clustertest.Cluster, want int) {
 	t.Helper()
 	for _, id := range c.IDs() {
@@ -25,7 +24,7 @@ func watched(t *testing.T, c *clustertest.Cluster, want int) {
 	}
 }
 
-// Each agent holds streams to the four that it watches, or to all others.
+// Each agent has streams to the four nodes that it watches, or to all other nodes if there are fewer.
 func TestWatchStreams(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := clustertest.New(t, clustertest.Options{})
@@ -47,7 +46,7 @@ func TestWatchStreams(t *testing.T) {
 	})
 }
 
-// confirmation runs a test on seven agents that hold all their watch streams.
+// confirmation runs a test on seven agents that have opened all their watch streams.
 func confirmation(t *testing.T, ttl time.Duration, test func(c *clustertest.Cluster)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -60,7 +59,7 @@ func confirmation(t *testing.T, ttl time.Duration, test func(c *clustertest.Clus
 	})
 }
 
-// Other nodes know at once that a process has ended. If its host vanishes, they know after half a lease.
+// If a process ends, other nodes know within a second. If its host vanishes, they know after half a lease.
 func TestEndIsProven(t *testing.T) {
 	confirmation(t, 6*time.Second, func(c *clustertest.Cluster) {
 		c.Crash("n03")
@@ -76,7 +75,7 @@ func TestEndIsProven(t *testing.T) {
 	})
 }
 
-// None of these problems ends a process, so all other nodes keep it.
+// None of these problems ends a process, so the tables of all nodes stay the same.
 func TestUnconfirmed(t *testing.T) {
 	const pause = 4 * time.Second
 	for name, problem := range map[string]func(c *clustertest.Cluster){
@@ -85,7 +84,7 @@ func TestUnconfirmed(t *testing.T) {
 		"pause":     func(c *clustertest.Cluster) { c.Pause("n03"); time.Sleep(pause); c.Resume("n03") },
 		"split": func(c *clustertest.Cluster) {
 			c.Split([]string{"n03"}, []string{"n00", "n01", "n02", "n04", "n05", "n06"})
-			time.Sleep(pause) // a longer lease bears a longer silence
+			time.Sleep(pause) // shorter than half of the lease
 			c.Heal()
 		},
 		"pause and reset": func(c *clustertest.Cluster) {
@@ -118,8 +117,7 @@ func each(c *clustertest.Cluster, f func(id string)) {
 	}
 }
 
-// A check of a node only has an effect if its process has ended, not if the node runs, is paused or is out of
-// reach.
+// Ended confirms the end of a process only if it has really ended, not if it runs, is paused or is unreachable.
 func TestEnded(t *testing.T) {
 	incarnation := func(c *clustertest.Cluster, id string) lease.Incarnation {
 		self := c.Agent(id).Snapshot().Self
@@ -128,7 +126,7 @@ func TestEnded(t *testing.T) {
 	for name, tt := range map[string]struct {
 		problem func(c *clustertest.Cluster)
 		want    bool
-		at      time.Duration // until the answer, at most
+		at      time.Duration // maximum time until the answer
 	}{
 		"runs":     {func(*clustertest.Cluster) {}, false, 10 * time.Millisecond},
 		"reset":    {func(c *clustertest.Cluster) { c.ResetStreams("n03") }, false, 10 * time.Millisecond},
@@ -166,7 +164,7 @@ func TestEnded(t *testing.T) {
 	}
 }
 
-// A watcher learns of changes of members that own nothing, and is not woken by loads.
+// A watcher learns of changes of members that own nothing. A new load does not wake it.
 func TestWatchSeesChangesOfMembers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := started(t, 3, clustertest.Options{})
@@ -226,8 +224,8 @@ func TestWatchSeesChangesOfMembers(t *testing.T) {
 	})
 }
 
-// A watcher of a scope learns of changes of the scope's members, and of no others. A member whose labels no
-// longer match leaves.
+// A watcher of a scope only learns of changes of the scope's members. A member whose labels no longer match is reported
+// as left.
 func TestScopeWatchSeesChangesOfMembers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := started(t, 4, clustertest.Options{Config: roles}) // n00 and n02 are even
@@ -244,7 +242,7 @@ func TestScopeWatchSeesChangesOfMembers(t *testing.T) {
 				mu.Unlock()
 			}
 		}()
-		// after returns what the scope's watcher received because of a change.
+		// after returns the changes that the scope's watcher received within 10 s.
 		after := func(change error) (changed, left, joined []lease.NodeID) {
 			t.Helper()
 			if change != nil {
@@ -276,6 +274,6 @@ func TestScopeWatchSeesChangesOfMembers(t *testing.T) {
 		want("the state of a member", n02.Drain(t.Context()), of("n02"), none, none)
 		want("the load of a member", n02.SetLoad(17), none, none, none)
 		want("another role", n02.SetLabels(map[string]string{"role": "odd"}), none, of("n02"), none)
-		want("the role again", n02.SetLabels(map[string]string{"role": "even"}), of("n02"), none, of("n02")) // joined, then published
+		want("the role again", n02.SetLabels(map[string]string{"role": "even"}), of("n02"), none, of("n02")) // the member joins the scope, then the agent publishes the change
 	})
 }

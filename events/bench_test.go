@@ -27,8 +27,8 @@ func fleet(b *testing.B, n, partitions int) (*placement.Table, []lease.Incarnati
 	return table, members
 }
 
-// BenchmarkDiff compares a state of 10 nodes with one that follows it without a change, with one that has
-// an eleventh node, and with none.
+// BenchmarkDiff compares pairs of states: a state of 10 nodes with a successor in which nothing changed, the same state
+// with a successor that has an eleventh node, and no state with a first state.
 func BenchmarkDiff(b *testing.B) {
 	for _, partitions := range []int{1024, 16384} {
 		table, members := fleet(b, 10, partitions)
@@ -46,7 +46,7 @@ func BenchmarkDiff(b *testing.B) {
 	}
 }
 
-// BenchmarkPublish measures only the publisher: all watchers wait again before each Publish.
+// BenchmarkPublish measures only the publisher. Before each Publish, all watchers are waiting again.
 func BenchmarkPublish(b *testing.B) {
 	table, members := fleet(b, 10, 1024)
 	for _, watchers := range []int{0, 1000} {
@@ -65,7 +65,7 @@ func BenchmarkPublish(b *testing.B) {
 						}
 						ready.Done()
 						<-next
-						// The next round starts with this publication.
+						// The next iteration reads the state that was just published.
 					}
 				})
 			}
@@ -86,8 +86,7 @@ func BenchmarkPublish(b *testing.B) {
 	}
 }
 
-// BenchmarkFollow measures how long it takes until all watchers have the batch of a
-// join or a leave.
+// BenchmarkFollow measures how long it takes until all watchers have received the batch of a join or a leave.
 func BenchmarkFollow(b *testing.B) {
 	table, members := fleet(b, 10, 1024)
 	bigger, more := fleet(b, 11, 1024)

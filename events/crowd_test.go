@@ -14,8 +14,8 @@ import (
 	"github.com/roost-cluster/roost/events"
 )
 
-// storm publishes n random states, calls pause after each, and closes the feed. The
-// last state differs from all others. storm returns the states.
+// storm publishes n random states, calls pause after each, closes the feed, and returns the states. The last state
+// differs from all others.
 func storm(t *testing.T, feed *events.Feed, rng *rand.Rand, n int, pause func()) []*events.State {
 	t.Helper()
 	pick := func(list ...string) string { return list[rng.IntN(len(list))] }
@@ -39,8 +39,8 @@ func storm(t *testing.T, feed *events.Feed, rng *rand.Rand, n int, pause func())
 	return states
 }
 
-// Under a storm of changes, 1,000 watchers of different speed all reach the last state,
-// and do not slow down the publisher.
+// TestCrowdEndsRight: 1,000 watchers of different speeds follow many changes. All of them must reach the last state,
+// and they must not slow down the publisher.
 func TestCrowdEndsRight(t *testing.T) {
 	const crowd, states = 1000, 200
 	synctest.Test(t, func(t *testing.T) {
@@ -79,7 +79,7 @@ func TestCrowdEndsRight(t *testing.T) {
 	})
 }
 
-// The same on real threads. Half of the watchers leave early and a few never read: no
+// TestCrowdOnThreads tests a similar crowd on real threads. Half of the watchers leave early, and a few never read. No
 // goroutine may remain, and no watcher may wait for another.
 func TestCrowdOnThreads(t *testing.T) {
 	const crowd, states = 1000, 50
@@ -102,7 +102,7 @@ func TestCrowdOnThreads(t *testing.T) {
 			var last uint64
 			for b := range events.Subscribe(ctx, &feed) {
 				if last = b.Version; unread == 0 {
-					cancel() // and read until the channel is closed
+					cancel() // then read until the channel is closed
 				}
 				unread--
 				for range rng.IntN(100) {
@@ -121,7 +121,7 @@ func TestCrowdOnThreads(t *testing.T) {
 	}
 }
 
-// A subscriber that never reads keeps a few states alive, not all of them.
+// TestUnreadSubscriptionIsBounded: a subscription that nobody reads keeps a few states in memory, but not all of them.
 func TestUnreadSubscriptionIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var feed events.Feed

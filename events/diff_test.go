@@ -13,7 +13,7 @@ import (
 
 func TestDiff(t *testing.T) {
 	tests := map[string]struct {
-		steps []step // the first and the last are compared
+		steps []step // the test compares the first state with the last
 		want  string
 	}{
 		"acquired, moved from another": {
@@ -134,7 +134,8 @@ func TestDiffOfFirst(t *testing.T) {
 	}
 }
 
-// Scripts read batches with jq: names must stay, and an empty list must be a list.
+// TestBatchJSON: scripts read batches with jq, so the names must stay the same, and an empty list must be encoded as a
+// list.
 func TestBatchJSON(t *testing.T) {
 	states := chain(t, step{owners: "aab", members: "a1 b1"}, step{owners: "baa", members: "a1 c1"})
 	b := events.Diff(states[0], states[1])
@@ -160,7 +161,8 @@ func TestBatchJSON(t *testing.T) {
 	}
 }
 
-// A node publishes for every renewed lease, and every watcher compares each time.
+// TestNothingChangedAllocatesNothing: a node publishes a state for every renewed lease, and every watcher compares each
+// state, so comparing equal states must not allocate.
 func TestNothingChangedAllocatesNothing(t *testing.T) {
 	table, members := tableOf(t, "abab"), membersOf(t, "a1 b1")
 	old := events.Next(nil, self, table, members, true)
@@ -179,7 +181,8 @@ func TestNothingChangedAllocatesNothing(t *testing.T) {
 	}
 }
 
-// Members that change are in Changed, unless they joined or restarted, or the change was undone unseen.
+// TestDiffOfDetails: Changed contains members whose details changed, except members that joined or restarted. Equal
+// details are no change.
 func TestDiffOfDetails(t *testing.T) {
 	record := func(change func(*lease.Record)) *lease.Record {
 		r := &lease.Record{Profile: lease.Profile{Weight: 1, Addr: "a:1", Labels: map[string]string{"role": "x"}}}

@@ -9,7 +9,7 @@ import (
 	"github.com/roost-cluster/roost/placement"
 )
 
-// node publishes the states of node-a. In a program the agent does that.
+// node publishes the states of node-a. In a real program, the agent does this.
 type node struct {
 	feed  events.Feed
 	state *events.State

@@ -12,7 +12,7 @@ import (
 	"github.com/roost-cluster/roost/placement"
 )
 
-// A shared change is what Diff returns, whatever other watchers take.
+// TestSharedChangesAreThoseOfDiff: a shared batch equals the result of Diff, whatever other watchers read.
 func TestSharedChangesAreThoseOfDiff(t *testing.T) {
 	tb := t
 	rapid.Check(t, func(t *rapid.T) {
@@ -36,7 +36,7 @@ func TestSharedChangesAreThoseOfDiff(t *testing.T) {
 	})
 }
 
-// Watchers at the same state get one batch, computed once.
+// TestWatchersShareBatches: watchers that are at the same state get the same batch, which is computed once.
 func TestWatchersShareBatches(t *testing.T) {
 	states := chain(t, step{owners: "aaab"}, step{owners: "bbbb"}) // an array of three moves has room for a fourth
 	var feed events.Feed

@@ -15,19 +15,18 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// self is the node that all states of the tests belong to.
+// self is the node to which all states in the tests belong.
 const self lease.NodeID = "a"
 
-// step describes one state. Its owners are one letter per partition: "aab" gives
-// partitions 0 and 1 to a and 2 to b, "..." is a table without owners, "" is no
-// table. Its members are ids with an incarnation: "a1 b1".
+// step describes a state. owners has one letter per partition: "aab" gives partitions 0 and 1 to a, and 2 to b. "..."
+// is a table without owners, and "" is no table. members contains ids with an incarnation: "a1 b1".
 type step struct {
 	owners  string
 	members string
 	fenced  bool
 }
 
-// next returns the state that the step makes of prev.
+// next returns the state that follows prev and matches the step.
 func (s step) next(tb testing.TB, prev *events.State) *events.State {
 	tb.Helper()
 	return events.Next(prev, self, tableOf(tb, s.owners), membersOf(tb, s.members), !s.fenced)

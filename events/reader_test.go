@@ -12,7 +12,7 @@ import (
 	"github.com/roost-cluster/roost/placement"
 )
 
-// States that a subscriber has not reached count as behind, for each way to read.
+// TestReaderStats: for each way to read, states that a reader has not read yet count as behind.
 func TestReaderStats(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var feed events.Feed
@@ -49,7 +49,7 @@ func TestReaderStats(t *testing.T) {
 			events.ReaderStats{"run_owned", 1, 0}, events.ReaderStats{"subscribe", 1, 1}, events.ReaderStats{"waits", 1, 0}, events.ReaderStats{"watch", 3, 0})
 
 		feed.Publish(states[1])
-		feed.Publish(states[2]) // a refresh, but readers have to look first
+		feed.Publish(states[2]) // nothing has changed, but readers must look to know that
 		expect("three states",
 			events.ReaderStats{"run_owned", 1, 0}, events.ReaderStats{"subscribe", 1, 3}, events.ReaderStats{"waits", 1, 2}, events.ReaderStats{"watch", 3, 2})
 

@@ -17,7 +17,7 @@ import (
 	"github.com/roost-cluster/roost/placement"
 )
 
-// drawStep draws a state that often differs only slightly from the one before.
+// drawStep draws a state that often differs only slightly from the previous state.
 func drawStep(t *rapid.T, prev step) step {
 	s := prev
 	for range rapid.IntRange(0, 3).Draw(t, "changes") { // 0: a refresh
@@ -53,7 +53,7 @@ func drawSteps(t *rapid.T) []step {
 	return steps
 }
 
-// holds is the simplest form of: self owns p in step s.
+// holds is the simplest definition of whether self owns p in step s.
 func (s step) holds(p int) bool { return !s.fenced && p < len(s.owners) && s.owners[p] == 'a' }
 
 func (s step) owner(p int) lease.NodeID {
@@ -63,8 +63,8 @@ func (s step) owner(p int) lease.NodeID {
 	return lease.NodeID(s.owners[p])
 }
 
-// referenceDiff is Diff on the steps from..to (from < 0: none). It walks through all states
-// in between, where Diff has only the two ends.
+// referenceDiff does what Diff does for the change between two steps. A negative from means no earlier state.
+// referenceDiff walks through all states in between, but Diff sees only the first and the last.
 func referenceDiff(steps []step, from, to int) events.Batch {
 	var b events.Batch
 	b.Version, b.Full = uint64(to+1), from < 0
@@ -132,7 +132,7 @@ func TestDiffAgainstReference(t *testing.T) {
 	})
 }
 
-// replica is the knowledge of a watcher that receives only batches.
+// replica is what a watcher knows if it receives only batches.
 type replica struct {
 	version uint64
 	held    map[placement.Partition]uint64
@@ -140,8 +140,8 @@ type replica struct {
 	members map[lease.NodeID]bool
 }
 
-// apply replays b in the order of its fields, and fails if b contradicts the replica.
-// A first batch has no owners; they are taken from the state that it led to.
+// apply replays b in the order of its fields, and fails the test if b contradicts the replica. A first batch does not
+// contain the owners, so apply takes them from the state that the batch led to.
 func (r *replica) apply(t interface{ Fatalf(string, ...any) }, b events.Batch, states []*events.State) {
 	first := r.held == nil
 	if first {
@@ -219,11 +219,11 @@ func (r *replica) check(t interface{ Fatalf(string, ...any) }, s *events.State) 
 	}
 }
 
-// noDeadline hides the test's deadline from rapid; a bubble forbids to read it.
+// noDeadline hides the test's deadline from rapid, because a synctest bubble must not read it.
 type noDeadline struct{ *testing.T }
 
-// The same for a channel with a receiver at random times. Whenever the channel is
-// empty, the receiver is up to date, before and after the end of the feed.
+// TestSubscribeReplay replays the batches of a channel that is read at random times. Whenever the channel is empty, the
+// replica must be up to date, before and after the feed is closed.
 func TestSubscribeReplay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		rapid.Check(noDeadline{t}, func(rt *rapid.T) {
@@ -235,7 +235,7 @@ func TestSubscribeReplay(t *testing.T) {
 			for _, s := range states {
 				feed.Publish(s)
 				if rapid.Bool().Draw(rt, "settle") {
-					synctest.Wait() // or the subscription could miss s
+					synctest.Wait() // otherwise the subscription could miss s
 				}
 				if !rapid.Bool().Draw(rt, "read") {
 					continue

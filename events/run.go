@@ -108,8 +108,8 @@ func (r *runner) reconcileAll(ctx context.Context, changed []Ownership) {
 	}
 }
 
-// reconcile starts or cancels the run of p to match the current state. A cancelled run
-// is reconciled again when it has returned.
+// reconcile starts or cancels the run of p to match the current state. A canceled run is reconciled again when it has
+// returned.
 func (r *runner) reconcile(ctx context.Context, p placement.Partition) {
 	since := at(r.cur.since, p)
 	if old := r.runs[p]; old != nil {

@@ -22,8 +22,8 @@ import (
 
 var errCancelled = errors.New("the test cancels")
 
-// rig is a RunOwned in a bubble that logs its runs. A run takes windDown to return after
-// its context has ended, and returns by itself after early, if set.
+// rig calls RunOwned in a bubble and logs its runs. After a run's context has ended, the run takes windDown to return.
+// If early is set, the run returns on its own after that time.
 type rig struct {
 	t        *testing.T
 	feed     events.Feed
@@ -66,8 +66,8 @@ func (r *rig) publish(s step) {
 	r.feed.Publish(r.state)
 }
 
-// expect compares the log since the last call. Partitions run in parallel, so the order
-// within one instant does not matter.
+// expect compares what was logged since the last call. Partitions run in parallel, so the order of entries at the same
+// instant does not matter.
 func (r *rig) expect(want ...string) {
 	r.t.Helper()
 	synctest.Wait()
@@ -196,8 +196,8 @@ func TestRunOwned(t *testing.T) {
 	}
 }
 
-// A waiting run reads the newest state before it starts: the partition may have been
-// lost without a notification yet.
+// TestRunOwnedReadsStateBeforeStart: a run that waits for the previous run reads the newest state before it starts,
+// because the partition may have been lost before RunOwned was notified.
 func TestRunOwnedReadsStateBeforeStart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		states := chain(t, step{owners: "a"}, step{owners: "b"}, step{owners: "a"}, step{owners: "b"})
@@ -224,7 +224,7 @@ func TestRunOwnedReadsStateBeforeStart(t *testing.T) {
 	})
 }
 
-// lookout is a context that reports whenever another one is derived from it.
+// lookout is a context that calls derived whenever another context is derived from it.
 type lookout struct {
 	context.Context
 	derived func()
@@ -235,7 +235,7 @@ func (l lookout) Value(key any) any {
 	return l.Context.Value(key)
 }
 
-// Released partitions are cancelled before any new run starts.
+// TestRunOwnedReleasesFirst: the runs of released partitions are canceled before any new run starts.
 func TestRunOwnedReleasesFirst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var feed events.Feed
@@ -264,7 +264,7 @@ func TestRunOwnedReleasesFirst(t *testing.T) {
 	})
 }
 
-// A run that has returned leaves no context behind, while its parent continues.
+// TestRunOwnedEndsItsContexts: when a run returns, its context ends, even if the parent context continues.
 func TestRunOwnedEndsItsContexts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var feed events.Feed
@@ -278,12 +278,12 @@ func TestRunOwnedEndsItsContexts(t *testing.T) {
 	})
 }
 
-// opaque is a context of a foreign type, which cancels derived contexts slowly.
+// opaque is a context of a type that the context package does not know. It cancels derived contexts with a delay.
 type opaque struct{ context.Context }
 
 func (opaque) Value(any) any { return nil }
 
-// Every run gets the right cause, also the runs that the end of ctx reaches last.
+// TestRunOwnedCause: every run gets the cause of ctx, including the runs that the end of ctx reaches last.
 func TestRunOwnedCause(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var feed events.Feed
@@ -307,7 +307,7 @@ func TestRunOwnedCause(t *testing.T) {
 // guard fails the test if two runs of one partition overlap.
 type guard [8]struct {
 	running, starts atomic.Int32
-	returnedEarly   atomic.Bool // the last run returned though the partition was owned
+	returnedEarly   atomic.Bool // the last run returned although the partition was still owned
 }
 
 func (g *guard) enter(t *testing.T, p placement.Partition) (leave func()) {
@@ -320,8 +320,8 @@ func (g *guard) enter(t *testing.T, p placement.Partition) (leave func()) {
 	return func() { g[p].running.Add(-1) }
 }
 
-// During a storm of changes no two runs of a partition overlap. Afterwards exactly the
-// owned partitions run.
+// TestRunOwnedStorm: while many changes are published, no two runs of a partition overlap. Afterwards, exactly the
+// owned partitions run, except those whose run returned early.
 func TestRunOwnedStorm(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var feed events.Feed
@@ -354,7 +354,7 @@ func TestRunOwnedStorm(t *testing.T) {
 				feed.Publish(s)
 				time.Sleep(time.Duration(rng.IntN(10)) * time.Millisecond)
 			}
-			time.Sleep(time.Second) // released runs and early ones have returned
+			time.Sleep(time.Second) // by then, released runs and runs that end early have returned
 			synctest.Wait()
 			for p := range placement.Partition(8) {
 				runs, want := g[p].running.Load() == 1, s.Owns(p) && !g[p].returnedEarly.Load()
@@ -375,7 +375,7 @@ func TestRunOwnedStorm(t *testing.T) {
 	})
 }
 
-// The same on real threads, with runs that return at every possible moment.
+// TestRunOwnedOnThreads runs a similar test on real threads, with runs that can return at any moment.
 func TestRunOwnedOnThreads(t *testing.T) {
 	for _, end := range []string{"closed", "cancelled"} {
 		t.Run(end, func(t *testing.T) {
@@ -414,7 +414,7 @@ func TestRunOwnedOnThreads(t *testing.T) {
 	}
 }
 
-// A run counts from its begin until it has returned, also while it winds down.
+// TestRuns: a run counts from its start until it has returned, including the time in which it winds down.
 func TestRuns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t)
@@ -439,8 +439,8 @@ func TestRuns(t *testing.T) {
 	})
 }
 
-// TestNoRunAfterRelease: a publisher that sees no run of a partition which it has just
-// released sees none later, however late the watcher is.
+// TestNoRunAfterRelease: after a publisher has released a partition, it looks for runs of it. If there is none, none
+// may start later, however late RunOwned notices the release.
 func TestNoRunAfterRelease(t *testing.T) {
 	owned := step{owners: "a", members: "a1"}.next(t, nil)
 	for range 2000 {
@@ -462,7 +462,7 @@ func TestNoRunAfterRelease(t *testing.T) {
 	}
 }
 
-// With handoff, the core says what the node may run and what it waits for.
+// TestNextRunning: with handoff, the core tells which partitions the node may run, and which ones it waits for.
 func TestNextRunning(t *testing.T) {
 	table, members := tableOf(t, "aab"), membersOf(t, "a1 b1")
 	ps := func(list ...placement.Partition) []placement.Partition { return list }
@@ -483,8 +483,8 @@ func TestNextRunning(t *testing.T) {
 	}
 }
 
-// AwaitRuns returns when the runs of all calls have returned, or with the partitions of those that have not
-// by the end of ctx.
+// TestAwaitRuns: AwaitRuns returns when the runs of all RunOwned calls have returned. If ctx ends first, it returns the
+// partitions whose runs have not returned.
 func TestAwaitRuns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var feed events.Feed

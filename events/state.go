@@ -132,7 +132,7 @@ func follow(prev *State, self lease.NodeID, table *placement.Table, members []le
 	return s
 }
 
-// held returns the acquisition versions of prev if it is a state of the same node.
+// held returns the acquisition versions of prev if prev is a state of the same node.
 func (s *State) held(prev *State) []uint64 {
 	if prev == nil || prev.self != s.self {
 		return nil

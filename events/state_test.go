@@ -44,8 +44,8 @@ func TestOwned(t *testing.T) {
 	}
 }
 
-// An ownership that continues keeps its version, for any other change. An ownership
-// that ended for a single state gets a new version.
+// TestNextCarriesOwnershipOver: an ownership that continues keeps its version, whatever else changes. If it ended even
+// for a single state, the next ownership gets a new version.
 func TestNextCarriesOwnershipOver(t *testing.T) {
 	states := chain(t,
 		step{owners: "aab", members: "a1"},       // 1: acquires 0 and 1
@@ -94,7 +94,7 @@ func TestNextCarriesOwnershipOver(t *testing.T) {
 	}
 }
 
-// A state is immutable: its successor must not change it.
+// TestNextLeavesPrevAlone: a state is immutable, so its successor must not change it.
 func TestNextLeavesPrevAlone(t *testing.T) {
 	prev := step{owners: "aab", members: "a1"}.next(t, nil)
 	before := slices.Clone(prev.Since())
@@ -104,7 +104,8 @@ func TestNextLeavesPrevAlone(t *testing.T) {
 	}
 }
 
-// Another self is another node, without the ownerships of this one.
+// TestNextOfAnotherSelf: if self changes, the new state belongs to another node and does not continue the ownerships of
+// the former node.
 func TestNextOfAnotherSelf(t *testing.T) {
 	table := tableOf(t, "ab")
 	a := events.Next(nil, "a", table, nil, true)
@@ -114,7 +115,8 @@ func TestNextOfAnotherSelf(t *testing.T) {
 	}
 }
 
-// MayOwn keeps its version for as long as the node may own without an interruption, also while it owns nothing.
+// TestMayOwn: MayOwn keeps its version as long as the node may own partitions without an interruption, even if it owns
+// none.
 func TestMayOwn(t *testing.T) {
 	states := chain(t,
 		step{owners: "bb", fenced: true},

@@ -13,7 +13,7 @@ import (
 
 type watcher func(context.Context, *events.Feed) iter.Seq[events.Batch]
 
-// watchers are the two ways to read batches. Both make the same promises.
+// watchers are the two ways to read batches. Both give the same guarantees.
 var watchers = map[string]watcher{
 	"Watch": events.Watch,
 	"Subscribe": func(ctx context.Context, feed *events.Feed) iter.Seq[events.Batch] {
@@ -29,7 +29,7 @@ var watchers = map[string]watcher{
 	},
 }
 
-// bubble is a test of one of the watchers, in a synctest bubble.
+// bubble is a test of one kind of watcher in a synctest bubble.
 type bubble struct {
 	*testing.T
 	watch watcher
@@ -44,8 +44,8 @@ func inBubble(t *testing.T, test func(t bubble)) {
 	}
 }
 
-// reader follows a watcher in the background; log has the received batches. Its fields
-// may be read after synctest.Wait.
+// reader reads batches from a watcher in the background, and appends them to log. Its fields may be read after
+// synctest.Wait.
 type reader struct {
 	log   []string
 	ended bool
@@ -82,7 +82,7 @@ func TestWatchSendsOnlyChanges(t *testing.T) {
 			step{owners: "aab", members: "a1 b1"},
 			step{owners: "aba", members: "a1 b1"})
 		feed.Publish(states[0])
-		early.expect(t, false, "") // owns nothing: still a first batch
+		early.expect(t, false, "") // the first batch arrives even if the node owns nothing
 		feed.Publish(states[1])
 		early.expect(t, false, "", "+0@2 +1@2 0:>a 1:>a 2:>b joined:a joined:b")
 		feed.Publish(states[2])
@@ -99,7 +99,7 @@ func TestWatchSendsOnlyChanges(t *testing.T) {
 	})
 }
 
-// Unread changes are merged, not queued, and withdrawn when they were undone.
+// TestSubscribeMergesUnread: unread changes are merged instead of queued, and disappear if they are undone.
 func TestSubscribeMergesUnread(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var feed events.Feed
@@ -124,7 +124,7 @@ func TestSubscribeMergesUnread(t *testing.T) {
 		}
 		s := publish(step{owners: "abb"}.next(t, nil))
 		s = publish(step{owners: "aab"}.next(t, s))
-		receive("+0@1 +1@2") // one first batch, of the newest state
+		receive("+0@1 +1@2") // there is one first batch, with the newest state
 		receive("nothing")
 		s = publish(step{owners: "aaa"}.next(t, s))
 		s = publish(step{owners: "aab"}.next(t, s))
@@ -136,7 +136,7 @@ func TestSubscribeMergesUnread(t *testing.T) {
 		receive("-1@2 +1@7") // lost and regained
 		publish(step{owners: "aab"}.next(t, s))
 		feed.Close()
-		receive("+0@8 0:b>a") // after the end of the feed, at any time
+		receive("+0@8 0:b>a") // the last batch can be read even after the feed has ended
 		if _, open := <-batches; open {
 			t.Error("the channel stays open")
 		}
@@ -186,7 +186,8 @@ func TestWatcherEnds(t *testing.T) {
 	}
 }
 
-// Each range starts again; a break leaves no goroutine behind.
+// TestWatchBreakAndRangeAgain: each range statement starts with a new first batch, and a break leaves no goroutine
+// behind.
 func TestWatchBreakAndRangeAgain(t *testing.T) {
 	inBubble(t, func(t bubble) {
 		var feed events.Feed
@@ -203,8 +204,8 @@ func TestWatchBreakAndRangeAgain(t *testing.T) {
 	})
 }
 
-// Cancelling withdraws an unread batch and ends the goroutine, without a receiver.
-// Otherwise the bubble would report the goroutine.
+// TestUnsubscribeWithUnreadBatch: canceling the context withdraws an unread batch and ends the goroutine, even if
+// nobody reads the channel. Otherwise, synctest would report the goroutine.
 func TestUnsubscribeWithUnreadBatch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var feed events.Feed

@@ -13,7 +13,7 @@ import (
 type (
 	// Member is a live node.
 	Member = report.Member
-	// Cordon keeps a node from owning anything, in the view of all members, until the cordon ends.
+	// Cordon keeps a node from owning anything until the cordon ends. All members honor it.
 	Cordon = report.Cordon
 	// Members is the response to /v1/members.
 	Members = report.Members
@@ -23,7 +23,7 @@ type (
 	History = report.History
 	// Event is an entry of a History.
 	Event = report.Event
-	// Sample is a node's state at one moment.
+	// Sample has numbers about a node and its view at one moment.
 	Sample = report.Sample
 	// Partitions is the response to /v1/partitions.
 	Partitions = report.Partitions
@@ -90,7 +90,7 @@ type Changed struct {
 	Load      int64        `json:"load"`
 	Converged bool         `json:"converged"`
 
-	// Evacuation describes the latest evacuation of this node's rooms. It is nil if there was none.
+	// Evacuation describes the latest evacuation of this node's rooms. It is nil if there was no evacuation.
 	Evacuation *affinity.Evacuation `json:"evacuation,omitempty"`
 }
 
@@ -108,8 +108,7 @@ type RoomAssignment struct {
 	Reason      string          `json:"reason"`             // for people
 	Epoch       uint64          `json:"epoch"`              // grows with each move of the room; 0 if unknown
 
-	// Hosted reports that this agent keeps the pin alive. The caller must call resolve again within
-	// TouchWithinS seconds.
+	// Hosted is true if this agent keeps the pin alive. The caller must call resolve again within TouchWithinS seconds.
 	Hosted       bool  `json:"hosted"`
 	TouchWithinS int64 `json:"touch_within_s,omitzero"`
 }

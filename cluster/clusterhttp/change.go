@@ -69,9 +69,9 @@ func (a *api) change(w http.ResponseWriter, r *http.Request, wait time.Duration,
 	return c, nil
 }
 
-// perform makes the change by calling the function do. It waits until all members have agreed to the change,
-// but at most for the duration wait. The change continues even if the caller disconnects or does not wait,
-// because do runs in a goroutine of its own, with its own deadline.
+// perform makes the change by calling the function do. It waits until all members have agreed to the change, but at
+// most for the duration wait. If the caller disconnects or does not wait, the change continues, because do runs in a
+// separate goroutine with its own deadline.
 func (a *api) perform(
 	w http.ResponseWriter,
 	r *http.Request,
@@ -105,7 +105,7 @@ func (a *api) perform(
 	return converged, nil
 }
 
-// leave responds before the agent has left, because the server may be gone afterwards.
+// leave responds before the agent has left, because the server may no longer run afterwards.
 func (a *api) leave(_ http.ResponseWriter, r *http.Request) (any, *Problem) {
 	if p := decode(r, &struct{}{}); p != nil {
 		return nil, p

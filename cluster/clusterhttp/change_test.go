@@ -26,10 +26,10 @@ func changed(t *testing.T, w *httptest.ResponseRecorder, status int) Changed {
 	return c
 }
 
-// With wait=0 the response is immediate, and the change happens a moment later.
+// With wait=0 the API responds immediately, and the node drains a moment later.
 func TestDrainWithoutWaiting(t *testing.T) {
 	inTrio(t, Options{}, func(t *testing.T, c *clustertest.Cluster, h *api) {
-		for range 20 { // against luck with the scheduler
+		for range 20 { // the scheduler might hide a bug in a single attempt
 			begin := time.Now()
 			got := changed(t, do(h, "POST", "/v1/drain?wait=0", ""), 200)
 			if took := time.Since(begin); took > toLoop || got.Converged || got.State != lease.Draining {
@@ -46,8 +46,8 @@ func TestDrainWithoutWaiting(t *testing.T) {
 	})
 }
 
-// A caller that waits gets the response as soon as all members agree. After the wait,
-// draining continues without the caller.
+// A caller that waits gets the response as soon as all members agree. If the wait ends first, the node continues to
+// drain.
 func TestDrainWaits(t *testing.T) {
 	inTrio(t, Options{}, func(t *testing.T, c *clustertest.Cluster, h *api) {
 		begin := time.Now()
@@ -87,7 +87,8 @@ func TestDrainOutlivesItsCaller(t *testing.T) {
 	})
 }
 
-// The agent's call ends a moment after the caller disconnects, or the server stops, and not at the end of the wait.
+// If the caller disconnects or the server stops, the call of the agent ends shortly after that, not at the end of the
+// wait.
 func TestCallEndsAfterItsCaller(t *testing.T) {
 	for what, end := range map[string]func(hangUp func(), stop chan struct{}){
 		"the caller disconnects": func(hangUp func(), _ chan struct{}) { hangUp() },
@@ -157,7 +158,7 @@ func TestWeightAndLoadSpread(t *testing.T) {
 	})
 }
 
-// Without a table of the new weight, the response comes after a TTL and is no error.
+// If the strategy fails, so that no table has the new weight, the response comes after a TTL with status 200.
 func TestWeightWithoutTable(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var fail atomic.Bool
@@ -182,8 +183,8 @@ func TestWeightWithoutTable(t *testing.T) {
 	})
 }
 
-// Leave responds before the change, continues without the caller, and can be called twice.
-// Meanwhile probes fail with the state.
+// POST /v1/leave responds before the node has left, and can be called twice. If the caller disconnects, the node still
+// leaves. In the meantime, /readyz fails, and its response contains the state.
 func TestLeave(t *testing.T) {
 	inTrio(t, Options{}, func(t *testing.T, c *clustertest.Cluster, h *api) {
 		ctx, hangUp := context.WithCancel(t.Context())
@@ -199,7 +200,7 @@ func TestLeave(t *testing.T) {
 		}
 		hangUp()
 		expect(t, do(h, "GET", "/healthz", ""), 200, "ok") // has not left yet
-		seen := make(map[string]bool)                      // by probes during the leave
+		seen := make(map[string]bool)                      // states that probes saw during the leave
 		for begin := time.Now(); time.Since(begin) < cluster.MaxLeaveWait; time.Sleep(10 * time.Millisecond) {
 			var p Problem
 			if err := json.Unmarshal(do(h, "GET", "/readyz", "").Body.Bytes(), &p); err != nil {

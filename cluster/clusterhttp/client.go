@@ -149,8 +149,8 @@ func (c *Client) ReportHealth(ctx context.Context, ttl time.Duration) (Changed, 
 	return ask[Changed](ctx, c, http.MethodPost, "/v1/health", map[string]int64{"ttl_ms": ms})
 }
 
-// Cordon keeps a member from owning anything, in the view of all members. The cordon ends after d, or when
-// Uncordon is called. It waits like Drain.
+// Cordon keeps a member from owning anything, until d has passed or Uncordon is called. All members honor the cordon.
+// Cordon waits like Drain.
 func (c *Client) Cordon(ctx context.Context, id lease.NodeID, d time.Duration, reason string) (Cordoned, error) {
 	ms, err := millisOf("the time of a cordon", d)
 	if err != nil {
@@ -182,8 +182,8 @@ func (c *Client) RemoveKey(ctx context.Context, fingerprint string) (Keys, error
 	return ask[Keys](ctx, c, http.MethodPost, "/v1/keys", map[string]string{"remove": fingerprint})
 }
 
-// millisOf converts a duration to milliseconds. A duration that is not 0 but less than 1 ms is an error,
-// because 0 has a special meaning in the API.
+// millisOf converts a duration to milliseconds. A duration between 0 and 1 ms is an error, because 0 has a special
+// meaning in the API.
 func millisOf(what string, d time.Duration) (int64, error) {
 	if ms := d.Milliseconds(); ms != 0 || d == 0 {
 		return ms, nil
@@ -198,8 +198,7 @@ func (c *Client) Ready(ctx context.Context) error {
 	return err
 }
 
-// waitWithin returns how long the agent can wait so that its response still arrives before the deadline of
-// ctx.
+// waitWithin returns how long the agent can wait, so that its response still arrives before the deadline of ctx.
 func waitWithin(ctx context.Context) string {
 	deadline, ok := ctx.Deadline()
 	if !ok {
@@ -271,8 +270,8 @@ func (c *Client) send(ctx context.Context, method, target string, body any) (*ht
 	return resp, nil
 }
 
-// stays returns an HTTP client that does not follow redirects by default. Agents never redirect, and
-// following a redirect would send the token to another server.
+// stays returns an HTTP client that does not follow redirects by default. Agents never redirect, and a client that
+// followed a redirect would send the token to another server.
 func (c *Client) stays() *http.Client {
 	own := *cmp.Or(c.HTTP, http.DefaultClient)
 	if own.CheckRedirect == nil {

@@ -92,12 +92,12 @@ func TestClient(t *testing.T) {
 	})
 }
 
-// A client asks an agent to wait for as long as it has time itself, and the agent does.
+// The client asks the agent to wait for as long as the client's own deadline allows, and the agent does.
 func TestClientWaitsLong(t *testing.T) {
 	inTrio(t, Options{}, func(t *testing.T, c *clustertest.Cluster, h *api) {
 		client := serve(t, NewServer(h)).client(t)
 		c.Split([]string{"a", "b"}, []string{"c"})
-		heal := time.AfterFunc(3*time.Second, c.Heal) // before the lease of c ends, so it has yet to agree
+		heal := time.AfterFunc(3*time.Second, c.Heal) // before the lease of c ends, so c must still agree
 		defer heal.Stop()
 		for what, call := range map[string]func(context.Context) (bool, error){
 			"drain":   func(ctx context.Context) (bool, error) { a, err := client.Drain(ctx); return a.Converged, err },
@@ -120,7 +120,7 @@ func TestClientWaitsLong(t *testing.T) {
 	})
 }
 
-// A duration below the unit of the API is rejected: 0 would mean the opposite.
+// A duration shorter than 1 ms is rejected, because it would be sent as 0, which has a special meaning.
 func TestClientShortTimes(t *testing.T) {
 	inTrio(t, Options{}, func(t *testing.T, _ *clustertest.Cluster, h *api) {
 		client := serve(t, NewServer(h)).client(t)
@@ -143,7 +143,7 @@ func TestClientShortTimes(t *testing.T) {
 	})
 }
 
-// How each error is answered, and which error a code stands for.
+// The table lists the response for each error, and the error that each code matches.
 func TestProblemIs(t *testing.T) {
 	all := []struct {
 		err     error
@@ -183,7 +183,7 @@ func TestProblemIs(t *testing.T) {
 		{affinity.ErrRequire, 503, CodeRequire, "no node meets the requirement: r1"},
 		{pinstore.ErrStore, 503, CodeStore, "the store does not answer: r1"},
 		{affinity.ErrSettings, 503, CodeSettings, "settings differ from other nodes: r1"},
-		// No code stands for these.
+		// These errors have no code of their own.
 		{
 			affinity.ErrFenced, 503, CodeNotReady,
 			"this node's own lease expired, because the process was paused or could not send; it rejoins by itself; try again in a second",
@@ -209,7 +209,7 @@ func TestProblemIs(t *testing.T) {
 	}
 }
 
-// The answers of an agent that has failed have the reason.
+// After an agent has failed, its responses contain the reason.
 func TestProblemOfAFailure(t *testing.T) {
 	inTrio(t, Options{}, func(t *testing.T, c *clustertest.Cluster, h *api) {
 		c.Start("a") // two processes with one id: the older one stops
@@ -225,7 +225,7 @@ func TestClientEvents(t *testing.T) {
 	inTrio(t, Options{}, func(t *testing.T, _ *clustertest.Cluster, h *api) {
 		client := serve(t, NewServer(h)).client(t)
 
-		var first events.Batch // then break: the next range starts over
+		var first events.Batch // then break, so the next range starts from the beginning
 		for range 2 {
 			for b, err := range client.Events(t.Context()) {
 				if len(b.Acquired) != len(h.agent.Owned()) || err != nil {
@@ -290,8 +290,8 @@ func TestClientMeetsOutsiders(t *testing.T) {
 	}
 	for name, tc := range map[string]struct {
 		h      http.HandlerFunc
-		want   string // in the error of Members
-		stream string // in that of Events
+		want   string // part of the error of Members
+		stream string // part of the error of Events
 	}{
 		"a web page":    {text(200, "text/html", "<html>"), "unexpected response from agent.test:8401", `of type "text/html"`},
 		"an error page": {text(502, "text/html", "<html>"), "unexpected response from agent.test:8401: 502 Bad Gateway", "502"},
@@ -370,7 +370,7 @@ func TestClientBase(t *testing.T) {
 	}
 }
 
-// An error of a client shows where it asked, and no password of the URL.
+// A client's error shows which URL it requested, without the password.
 func TestClientPassword(t *testing.T) {
 	c := &Client{Base: "http://me:correct-horse@127.0.0.1:1"}
 	_, err := c.Members(t.Context())
@@ -379,7 +379,7 @@ func TestClientPassword(t *testing.T) {
 	}
 }
 
-// After the caller's deadline the error wraps it, and does not blame the agent.
+// If the caller's deadline passes, the error wraps it, and does not blame the agent.
 func TestClientContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }
@@ -396,18 +396,17 @@ func TestClientContext(t *testing.T) {
 	})
 }
 
-// A stream that falls silent ends. A stream with comments does not, nor does a stream
-// with a slow reader.
+// The client ends a stream that falls silent, but not a stream with comments or with a slow reader.
 func TestClientEventsOfStoppedAgent(t *testing.T) {
 	for name, tc := range map[string]struct {
-		comments int // every 15 s, before it stops; -1: not even headers
+		comments int // one every 15 s, until the server stops sending; -1: not even headers
 		pause    time.Duration
-		want     time.Duration // until the error
+		want     time.Duration // time until the error
 	}{
 		"it never answers":          {-1, 0, maxIdle},
 		"it stops at once":          {0, 0, maxIdle},
 		"it stops later":            {10, 0, 150*time.Second + maxIdle},
-		"the reader takes its time": {10, 10 * time.Minute, 10*time.Minute + 9*15*time.Second + maxIdle}, // a pipe holds no comment
+		"the reader takes its time": {10, 10 * time.Minute, 10*time.Minute + 9*15*time.Second + maxIdle}, // a pipe does not buffer comments
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -440,7 +439,7 @@ func TestClientEventsOfStoppedAgent(t *testing.T) {
 	}
 }
 
-// The wait that the client requests follows from the caller's deadline.
+// The client derives the wait that it requests from the caller's deadline.
 func TestClientTimeout(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for within, want := range map[time.Duration]string{

@@ -20,17 +20,17 @@ import (
 	"github.com/roost-cluster/roost/cluster/clustertest"
 )
 
-// The scripts hold the responses word for word. Their commands:
+// The scripts contain the exact responses. They use these commands:
 //
-//	start a b c            start nodes of 16 partitions and wait until they agree
-//	start-with id=d [draining] [weight=N]   start one, and do not wait
+//	start a b c            start nodes with 16 partitions and wait until they agree
+//	start-with id=d [draining] [weight=N]   start a node and do not wait
 //	on a                   send the next requests to this node
-//	wait 3s                let time pass
+//	wait 3s                wait in virtual time
 //	drain b, leave b, pause b, resume b     change a node
-//	scope role:sfu         make a scope of this name and label at this node
-//	rooms                  start a resolver per node, on one shared store
+//	scope role:sfu         make a scope with this name and label at this node
+//	rooms                  start a resolver at each node, with a shared store
 //	load a=400             set the load of a node
-//	http                   a request: method and target, headers, empty line, body
+//	http                   send a request: method and target, headers, empty line, body
 func TestContract(t *testing.T) {
 	for _, script := range []string{
 		"testdata/contract", "testdata/errors", "testdata/cordon", "testdata/flapping", "testdata/life",
@@ -90,7 +90,7 @@ func (s *story) run(t *testing.T, d *datadriven.TestData) string {
 		s.c.WaitAgreed(30 * time.Second)
 		delete(s.handlers, ids[0])
 	case "leave":
-		s.handler() // it survives the node
+		s.handler() // create the handler now, for requests after the node has left
 		s.c.Leave(ids[0])
 	case "scope":
 		label, value, _ := strings.Cut(ids[0], ":")

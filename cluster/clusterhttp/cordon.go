@@ -12,7 +12,7 @@ import (
 	"github.com/roost-cluster/roost/lease"
 )
 
-// report records that the application next to this agent is healthy. Reports are not logged, because they are
+// report records that the application next to this agent is healthy. The log does not contain reports, because they are
 // too frequent.
 func (a *api) report(_ http.ResponseWriter, r *http.Request) (any, *Problem) {
 	var body struct {
@@ -37,7 +37,7 @@ func (a *api) report(_ http.ResponseWriter, r *http.Request) (any, *Problem) {
 	return c, nil
 }
 
-// cordon keeps a member from owning anything, in the view of all members.
+// cordon keeps a member from owning anything. All members honor the cordon.
 func (a *api) cordon(w http.ResponseWriter, r *http.Request) (any, *Problem) {
 	var body struct {
 		ID     lease.NodeID `json:"id"`

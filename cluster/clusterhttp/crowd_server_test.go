@@ -19,20 +19,20 @@ import (
 	"github.com/roost-cluster/roost/internal/agentproc"
 )
 
-// crowdServer is the environment variable that makes this test binary the server of
-// TestCrowd, so that its files and memory are separate from those of the clients. Its value is the number of clients; 0
-// for the server of TestStreamsOfHTTP2.
+// crowdServer is an environment variable. If it is set, this test binary runs the server of TestCrowd, so that the
+// server's files and memory are separate from the clients'. Its value is the number of clients, or 0 for the server of
+// TestStreamsOfHTTP2.
 const crowdServer = "ROOST_TEST_CROWD_SERVER"
 
 // costs are the resources of the server's process.
 type costs struct {
 	Streams    int
-	Requests   int // so far, of the API
+	Requests   int // requests to the API so far
 	Goroutines int
 	PeakMemory int64 // peak of resident bytes
 }
 
-// serveCrowd starts a node, prints its address, and ends with its input.
+// serveCrowd starts a node, prints its address, and ends when its standard input ends.
 func serveCrowd(clients int) error {
 	a, err := cluster.Start(context.Background(), soloConfig(256))
 	if err != nil {
@@ -54,7 +54,7 @@ func serveCrowd(clients int) error {
 		return err
 	}
 	srv := NewServer(mux)
-	srv.ConnState = nil // more connections than its limit
+	srv.ConnState = nil // allow more connections than the server's limit
 	return untilInputEnds(srv, listener)
 }
 
@@ -66,7 +66,7 @@ func untilInputEnds(srv *http.Server, listener net.Listener) error {
 	return err
 }
 
-// serveEmbedded is serveCrowd with a server that a program made by itself.
+// serveEmbedded does the same as serveCrowd, with the program's own server around the handler.
 func serveEmbedded() error {
 	a, err := cluster.Start(context.Background(), soloConfig(8192))
 	if err != nil {

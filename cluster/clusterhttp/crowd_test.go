@@ -17,17 +17,15 @@ import (
 	"github.com/roost-cluster/roost/internal/sse"
 )
 
-// perStream bounds the memory of the server per stream, including garbage;
-// docs/dev/benchmarks.md has the measured cost.
+// perStream limits the server's memory per stream, including garbage. docs/dev/benchmarks.md has the measured memory.
 const perStream = 64 << 10
 
 var crowd = flag.Int("crowd", wantedCrowd,
 	"clients in TestCrowd: 10 at least, and some 4,000 at most under the race detector, which allows 8,128 goroutines")
 
-// TestCrowd connects a crowd of clients to the events of one agent; every tenth client
-// never reads. The others miss no change, lookups work, and the memory of the agent stays
-// bounded. The agent drops the clients that do not read, and releases the resources of all
-// clients at the end.
+// TestCrowd connects many clients to the events of one agent. Every tenth client never reads. The others receive every
+// change, lookups work, and the agent's memory stays bounded. The agent drops the clients that do not read, and
+// releases the resources of all clients at the end.
 func TestCrowd(t *testing.T) {
 	if testing.Short() {
 		t.Skip("hundreds of connections take their time")
@@ -103,7 +101,7 @@ func TestCrowd(t *testing.T) {
 	c.await("nothing is left", func(now costs) bool { return now.Streams == 0 && now.Goroutines < before.Goroutines+20 })
 }
 
-// needFiles fails the test if the limit of open files is lower than n.
+// needFiles fails the test if the process may not open n files.
 func needFiles(t *testing.T, n uint64) {
 	t.Helper()
 	var limit syscall.Rlimit
@@ -115,14 +113,14 @@ func needFiles(t *testing.T, n uint64) {
 	}
 }
 
-// crowdOf is the server from the view of its clients.
+// crowdOf is the server as its clients see it.
 type crowdOf struct {
 	t      *testing.T
 	addr   string
 	client *Client
 }
 
-// dial requests a stream and does not read the response.
+// dial requests a stream but does not read the response.
 func (c *crowdOf) dial() net.Conn {
 	c.t.Helper()
 	conn, err := net.DialTimeout("tcp", c.addr, time.Minute)
@@ -145,7 +143,7 @@ func (c *crowdOf) costs() costs {
 	return now
 }
 
-// drainAndBack makes two changes.
+// drainAndBack changes the table twice: it drains the node and undrains it.
 func (c *crowdOf) drainAndBack() {
 	c.t.Helper()
 	for _, change := range []func(context.Context) (Changed, error){c.client.Drain, c.client.Undrain} {
@@ -162,13 +160,13 @@ func (c *crowdOf) await(what string, reached func(costs) bool) {
 	waitFor(c.t, what, func() bool { return reached(c.costs()) })
 }
 
-// streamReader reads the events of one stream and checks that they fit together.
+// streamReader reads the events of a stream and checks that they are consistent.
 type streamReader struct {
 	conn net.Conn
 
 	mu    sync.Mutex
 	at    uint64 // version of the last batch
-	owned int    // partitions, by the batches
+	owned int    // owned partitions, according to the batches
 	err   error
 }
 
@@ -188,7 +186,7 @@ func (f *streamReader) follow() {
 	f.err = err
 }
 
-// take reads a batch without decoding JSON, which would dominate the test's time.
+// take reads a batch without decoding the JSON, because decoding would take most of the test's time.
 func (f *streamReader) take(data []byte) error {
 	var version uint64
 	var digest string
@@ -207,7 +205,7 @@ func (f *streamReader) take(data []byte) error {
 	return nil
 }
 
-// await returns when the state of a version has arrived.
+// await returns when the batch of a version has arrived.
 func (f *streamReader) await(version uint64, owned int) error {
 	for deadline := time.Now().Add(2 * time.Minute); ; time.Sleep(5 * time.Millisecond) {
 		f.mu.Lock()

@@ -87,7 +87,7 @@ func rulesIn(query string, d *affinity.Demand) *Problem {
 	return nil
 }
 
-// queryOf is the inverse of demandIn.
+// queryOf encodes a demand as a query, which demandIn can parse.
 func queryOf(d affinity.Demand) url.Values {
 	query := url.Values{}
 	for name, n := range map[string]int64{

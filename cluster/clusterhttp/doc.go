@@ -80,7 +80,7 @@
 // 10s). The calls respond with 200 even if the members have not agreed within that time. The field converged
 // reports whether the members have agreed. The change continues if the caller disconnects.
 //
-// /v1/load and /v1/weight don't wait. The agent sends a load with its next heartbeat, and a weight at once.
+// /v1/load and /v1/weight don't wait. The agent sends a load with its next heartbeat, and a weight immediately.
 // An agent that computes its load (--report-load) rejects /v1/load with 409 and load_computed.
 //
 // An application next to the agent can report its health with /v1/health. The application must send the next
@@ -126,7 +126,7 @@
 // /v1/place, /v1/owners, /v1/partitions, /v1/owned, /v1/events and /v1/table answer for the scope instead of
 // all members. The form of the responses does not change. Other endpoints reject the parameter.
 //
-// version and digest are those of the scope's table. in_sync and diverged still compare the agent's table,
+// version and digest describe the scope's table. in_sync and diverged still compare the agent's table,
 // because members do not announce the tables of their scopes. The event stream of a scope contains only the
 // scope's members. The stream contains no moves of rooms, because rooms do not belong to scopes.
 //
@@ -164,10 +164,10 @@
 //
 // When a client loses its connection to the room's node, the client or its signalling server calls report on
 // the agent of any other node. The call passes to and epoch of the response that directed the client to the
-// lost node. The agent then checks the lost node. If the room has already moved, the agent responds at once.
-// If the process on the lost node still runs, the agent also responds at once, and the room does not move. If
-// the process does not respond, the agent returns the new node as soon as it has confirmed that the process
-// ended, or after at most a second.
+// lost node. The agent then checks the lost node. If the room has already moved, the agent responds immediately
+// with the new node. If the process on the lost node still runs, the agent also responds immediately, and the
+// room does not move. If the process does not respond, the agent returns the new node as soon as it has
+// confirmed that the process ended, or after at most a second.
 //
 // A room that is too large for its node needs additional nodes, called relays. The room's node sends each
 // stream once to each relay, and the relay serves the stream to its own participants. GET …/relays returns

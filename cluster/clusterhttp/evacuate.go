@@ -17,7 +17,7 @@ const (
 	maxDeadline = 24 * time.Hour
 )
 
-// evacuation has what is needed to stop the latest evacuation of this node.
+// evacuation contains what is needed to stop the latest evacuation of this node.
 type evacuation struct {
 	mu    sync.Mutex
 	stop  context.CancelCauseFunc // nil: there was no evacuation

@@ -39,7 +39,7 @@ func TestEvacuate(t *testing.T) {
 	})
 }
 
-// The node owns again: its evacuation ends, and says why.
+// If the node is undrained, its evacuation ends with an error that says why.
 func TestUndrainEndsEvacuation(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, client := t.Context(), withRooms(t)
@@ -58,7 +58,7 @@ func TestUndrainEndsEvacuation(t *testing.T) {
 	})
 }
 
-// The latest drain gives the rate and the deadline.
+// If the node is drained again, the rate and the deadline of the second drain apply.
 func TestEvacuateAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, client := t.Context(), withRooms(t)
@@ -74,8 +74,8 @@ func TestEvacuateAgain(t *testing.T) {
 	})
 }
 
-// A drain while an earlier one still waits for the other members: the end of the earlier one does
-// not show as the end of the later one.
+// A second drain starts while the first drain still waits for other members. When the first evacuation ends, the second
+// one must not look ended.
 func TestEvacuateWhileWaiting(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := open(t, pinstore.NewMemory(), Options{})
@@ -120,7 +120,7 @@ func TestEvacuateWithNonsense(t *testing.T) {
 	})
 }
 
-// withRooms returns the client of a, in a cluster with 90 rooms.
+// withRooms returns a client of node a, in a cluster with 90 rooms.
 func withRooms(t *testing.T) *Client {
 	t.Helper()
 	client := open(t, pinstore.NewMemory(), Options{}).clients["a"]

@@ -14,7 +14,7 @@ import (
 	"github.com/roost-cluster/roost/cluster/clusterhttp"
 )
 
-// start returns the only node of a cluster, ready.
+// start returns the only node of a cluster when it is ready.
 func start() *cluster.Agent {
 	agent, err := cluster.Start(context.Background(), cluster.Config{
 		ID: "node-a", Bind: "127.0.0.1:0", APIAddr: "sfu-a.example:443", Bootstrap: true,
@@ -27,7 +27,7 @@ func start() *cluster.Agent {
 	return agent
 }
 
-// A program with its own HTTP server mounts the API in it.
+// A program mounts the API in its own HTTP server.
 func ExampleHandler() {
 	agent := start()
 	defer agent.Close()
@@ -71,7 +71,7 @@ func ExampleNewServer() {
 	ended := make(chan error)
 	go func() { ended <- srv.ListenAndServe() }()
 
-	// … until shutdown. Leave first: peers must know before clients.
+	// … until shutdown. Leave first, because other nodes must know before clients do.
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
 	if err := agent.Leave(ctx); err != nil {

@@ -202,7 +202,7 @@ func hostOf(r *http.Request) string {
 	return r.Host
 }
 
-// public reports whether an attacker could own the host's name in the public DNS. The public DNS has no
+// public reports whether an attacker could own the host's name in the public DNS. The public DNS contains no
 // single-label names, and no names in the domains listed below.
 func public(r *http.Request) bool {
 	name := strings.ToLower(strings.TrimSuffix(hostOf(r), "."))

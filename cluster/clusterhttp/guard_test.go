@@ -32,8 +32,7 @@ var (
 	}
 )
 
-// Every change without the token is rejected and has no effect; reads need no token. With
-// the token a change succeeds.
+// Every change without the token is rejected and has no effect. With the token it succeeds. Reads need no token.
 func TestToken(t *testing.T) {
 	inTrio(t, Options{Token: token}, func(t *testing.T, _ *clustertest.Cluster, h *api) {
 		open := Handler(h.agent, Options{Log: quiet})
@@ -79,8 +78,8 @@ func TestToken(t *testing.T) {
 	})
 }
 
-// Tokens counts at each request, so that a fleet changes its tokens without a gap. None at all, or an empty one,
-// opens nothing.
+// The handler calls Tokens for each request, so a fleet can change its tokens without downtime. If there is no token,
+// or an empty token, no request is allowed.
 func TestTokens(t *testing.T) {
 	type pair struct{ operate, read []string }
 	var now atomic.Pointer[pair]
@@ -111,8 +110,8 @@ func TestTokens(t *testing.T) {
 	})
 }
 
-// With TokenReads or a ReadToken, reads need a token, too, but those of probes and clients; in browsers by a
-// password. The ReadToken changes nothing, nor does a password.
+// With TokenReads or a ReadToken, reads need a token, too, except probes and reconnect.mjs. Browsers can send the token
+// as a password. Neither the ReadToken nor a password allows changes.
 func TestTokenReads(t *testing.T) {
 	const look = "only to look"
 	basic := func(password string) string {
@@ -159,7 +158,8 @@ func TestTokenReads(t *testing.T) {
 	})
 }
 
-// Over plain http a name that the public DNS may have is rejected, unless it is stated, or a token is shown.
+// Over plain HTTP, a host name that public DNS may contain is rejected, unless Options.Hosts lists it or the request
+// has a token.
 func TestHostOfReads(t *testing.T) {
 	inTrio(t, Options{Hosts: []string{"Roost.example"}, Token: token}, func(t *testing.T, _ *clustertest.Cluster, h *api) {
 		for host, allowed := range map[string]bool{
@@ -178,14 +178,14 @@ func TestHostOfReads(t *testing.T) {
 			}
 			expect(t, do(h, "GET", "/healthz", "", "Host: "+host), 200, "ok")
 		}
-		r := httptest.NewRequest("GET", "https://evil.example/v1/members", nil) // its certificate is ours
+		r := httptest.NewRequest("GET", "https://evil.example/v1/members", nil) // over TLS, our certificate proves the host name
 		w := httptest.NewRecorder()
 		h.ServeHTTP(w, r)
 		expect(t, w, 200, "members")
 	})
 }
 
-// A quarter of the streams is for clients that show a token.
+// A quarter of the streams is reserved for clients with a token.
 func TestStreamsForTokens(t *testing.T) {
 	inTrio(t, Options{Token: token, MaxStreams: 8}, func(t *testing.T, _ *clustertest.Cluster, h *api) {
 		ctx, cancel := context.WithCancel(t.Context())
@@ -242,7 +242,7 @@ func TestCrossOrigin(t *testing.T) {
 			{"localhost:8401", "null", none, false, false},
 			{"localhost:8401", none, "cross-site", false, false},
 
-			// Names that currently resolve to 127.0.0.1.
+			// An attacker's DNS lets these names resolve to 127.0.0.1.
 			{"evil.example:8401", "http://evil.example:8401", none, false, true},
 			{"localhost.evil.example", "http://localhost.evil.example", none, false, true},
 			{"127.0.0.1.evil.example:8401", "http://127.0.0.1.evil.example:8401", none, false, true},
@@ -278,7 +278,7 @@ func TestCrossOrigin(t *testing.T) {
 	})
 }
 
-// Rejections in a loop do not fill the disk, but appear in the log.
+// Rejections are logged, but many rejections do not fill the disk.
 func TestRefusalsAreLoggedSparingly(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var log bytes.Buffer

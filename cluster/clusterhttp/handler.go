@@ -90,7 +90,7 @@ const (
 	sendTime = 10 * time.Second // time to send an event, or a response after a wait
 )
 
-// api has the state that the endpoints share.
+// api is the state that the endpoints share.
 type api struct {
 	agent *cluster.Agent
 	self  lease.NodeID
@@ -128,9 +128,8 @@ type api struct {
 	compressors chan *gzip.Writer // idle compressors
 }
 
-// Handler returns the HTTP API of agent. The Handler serves the endpoints that the package comment lists. To
-// mount the API under a prefix, use http.StripPrefix. A handler needs no Close, because event streams and
-// evacuations end with the agent.
+// Handler returns the HTTP API of agent. It serves the endpoints that the package comment lists. To mount the API under
+// a prefix, use http.StripPrefix. A handler needs no Close, because event streams and evacuations end with the agent.
 func Handler(agent *cluster.Agent, opts Options) http.Handler { return newAPI(agent, opts) }
 
 func newAPI(agent *cluster.Agent, opts Options) *api {
@@ -271,7 +270,7 @@ func isProbe(r *http.Request) bool {
 // An endpoint returns the value to send as JSON, or a *body that is already encoded.
 type endpoint func(http.ResponseWriter, *http.Request) (any, *Problem)
 
-// open serves an endpoint that knows no scopes, while the agent runs.
+// open serves an endpoint that does not depend on scopes, while the agent runs.
 func (a *api) open(status int, answer endpoint) http.HandlerFunc {
 	return a.serve(status, func(w http.ResponseWriter, r *http.Request) (any, *Problem) {
 		if p := scopeless(r); p != nil {

@@ -41,7 +41,7 @@ func TestMain(m *testing.M) {
 
 var quiet = slog.New(slog.DiscardHandler)
 
-// trio returns a cluster of the nodes a, b, c in agreement. It is for bubbles.
+// trio returns a cluster of the nodes a, b and c that agree. Call it in a synctest bubble.
 func trio(t *testing.T) *clustertest.Cluster {
 	t.Helper()
 	c := clustertest.New(t, clustertest.Options{Config: func(cfg *cluster.Config) {
@@ -52,7 +52,7 @@ func trio(t *testing.T) *clustertest.Cluster {
 	return c
 }
 
-// inTrio runs a test in a bubble, with trio and the API of a.
+// inTrio runs a test in a synctest bubble, with the cluster of trio and the API of a.
 func inTrio(t *testing.T, opts Options, test func(t *testing.T, c *clustertest.Cluster, h *api)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -62,7 +62,7 @@ func inTrio(t *testing.T, opts Options, test func(t *testing.T, c *clustertest.C
 	})
 }
 
-// soloConfig is for a cluster of one node on real sockets.
+// soloConfig configures the only node of a cluster on real sockets.
 func soloConfig(partitions int) cluster.Config {
 	return cluster.Config{
 		ID: "solo", Bind: "127.0.0.1:0", Bootstrap: true, Network: cluster.Local,
@@ -71,7 +71,7 @@ func soloConfig(partitions int) cluster.Config {
 	}
 }
 
-// solo returns a cluster of one node on real sockets, ready.
+// solo returns the only node of a cluster on real sockets when it is ready.
 func solo(tb testing.TB, partitions int) *cluster.Agent {
 	tb.Helper()
 	a, err := cluster.Start(tb.Context(), soloConfig(partitions))
@@ -83,7 +83,7 @@ func solo(tb testing.TB, partitions int) *cluster.Agent {
 	return a
 }
 
-// waitFor polls for a condition. It is for tests on real time.
+// waitFor polls until a condition is true, in real time.
 func waitFor(tb testing.TB, what string, condition func() bool) {
 	tb.Helper()
 	for deadline := time.Now().Add(2 * time.Minute); !condition(); time.Sleep(10 * time.Millisecond) {
@@ -93,7 +93,7 @@ func waitFor(tb testing.TB, what string, condition func() bool) {
 	}
 }
 
-// keyAt returns a key of a node.
+// keyAt returns a key that a node owns.
 func keyAt(tb testing.TB, agent *cluster.Agent, id lease.NodeID) string {
 	tb.Helper()
 	for i := range 1000 {
@@ -106,7 +106,7 @@ func keyAt(tb testing.TB, agent *cluster.Agent, id lease.NodeID) string {
 	return ""
 }
 
-// do passes one request to h. Headers have the form "Name: value".
+// do sends one request to h. Headers have the form "Name: value".
 func do(h http.Handler, method, target, body string, headers ...string) *httptest.ResponseRecorder {
 	r := httptest.NewRequest(method, target, strings.NewReader(body))
 	r.Host = "127.0.0.1:8401"
@@ -125,7 +125,7 @@ func do(h http.Handler, method, target, body string, headers ...string) *httptes
 	return w
 }
 
-// expect fails the test unless the response has a status and contains a text.
+// expect fails the test unless the response has this status and contains this text.
 func expect(t *testing.T, w *httptest.ResponseRecorder, status int, text string) {
 	t.Helper()
 	if w.Code != status || !strings.Contains(w.Body.String(), text) {
@@ -133,7 +133,7 @@ func expect(t *testing.T, w *httptest.ResponseRecorder, status int, text string)
 	}
 }
 
-// pipes is the network of a server, for bubbles.
+// pipes is an in-memory network for a server in a synctest bubble.
 type pipes struct{ *pipenet.Net }
 
 func serve(t *testing.T, srv *http.Server) pipes {
@@ -141,14 +141,14 @@ func serve(t *testing.T, srv *http.Server) pipes {
 	return pipes{pipenet.Serve(t, srv)}
 }
 
-// listen opens a stream with these headers, such as "Name: value".
+// listen opens a stream of events. Headers have the form "Name: value".
 func (p pipes) listen(t *testing.T, headers ...string) *listener {
 	t.Helper()
 	conn, err := p.Dial(t.Context())
 	return listen(t, conn, err, headers...)
 }
 
-// client returns a Client over p.
+// client returns a Client that connects over p.
 func (p pipes) client(t *testing.T) *Client {
 	t.Helper()
 	return &Client{Base: "agent.test:8401", HTTP: &http.Client{Transport: p.Transport(t)}}

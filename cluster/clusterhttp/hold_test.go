@@ -14,12 +14,12 @@ import (
 	"github.com/roost-cluster/roost/cluster/clustertest"
 )
 
-// Each cause of owning nothing shows in the snapshot, in /v1/stats, in /readyz and in the doctor, in the same words.
+// The snapshot, /v1/stats, /readyz and the doctor show each hold in the same words.
 func TestHolds(t *testing.T) {
 	with := clustertest.WithConfig
 	for cause, tt := range map[cluster.Cause]struct {
-		reason  string // a part of it
-		ends    bool   // at a known time
+		reason  string // a part of the reason
+		ends    bool   // the hold ends at a known time
 		produce func(t *testing.T, c *clustertest.Cluster) (id string)
 	}{
 		cluster.CauseDuplicate: {"another process, at ", false, func(_ *testing.T, c *clustertest.Cluster) string {
@@ -84,7 +84,7 @@ func unhealthy(cfg *cluster.Config) {
 	cfg.Health = func(context.Context) error { return errors.New("no disk") }
 }
 
-// explains fails the test unless the API names these holds, and no others, in one order and in the same words.
+// explains fails the test unless the API lists exactly these holds, everywhere in the same order and in the same words.
 func explains(t *testing.T, h *api, causes ...cluster.Cause) {
 	t.Helper()
 	var stats Stats
@@ -115,7 +115,8 @@ func explains(t *testing.T, h *api, causes ...cluster.Cause) {
 	}
 }
 
-// A node with several holds lists all, and explains the first one. It owns again after the last one.
+// A node with several holds lists all of them, and explains the first one. It owns partitions again after the last hold
+// has ended.
 func TestSeveralHolds(t *testing.T) {
 	inTrio(t, Options{}, func(t *testing.T, c *clustertest.Cluster, _ *api) {
 		d := c.StartWith("d", clustertest.WithConfig(func(cfg *cluster.Config) { unhealthy(cfg); cfg.MinMembers, cfg.StartDraining = 5, true }))
@@ -132,7 +133,7 @@ func TestSeveralHolds(t *testing.T) {
 		if _, unhealthy := d.Snapshot().Held(cluster.CauseIsolated, cluster.CauseUnhealthy); !unhealthy {
 			t.Error("Held finds no hold")
 		}
-		if err := d.Undrain(t.Context()); err != nil { // does not wait for the end of the others
+		if err := d.Undrain(t.Context()); err != nil { // does not wait until the other holds end
 			t.Error(err)
 		}
 		time.Sleep(10 * time.Second)

@@ -18,10 +18,9 @@ import (
 	"github.com/roost-cluster/roost/cluster/clustertest"
 )
 
-// An attempt is the bytes that a client sends, and their effect: the seconds until a
-// response starts, if it is not immediate, the statuses and codes of all responses, and the
-// seconds until the server closes the connection. 120s is the timeout of an idle
-// connection: the server would have accepted more.
+// An attempt is the bytes that a client sends, and the effect. The effect lists the seconds until a response starts, if
+// it is not immediate, then the statuses and codes of all responses, then the seconds until the server closes the
+// connection. 120s is the timeout of an idle connection, so the server would have accepted another request.
 type attempt struct {
 	sent, want string
 	pause      time.Duration // after each byte; 0: all bytes in one write
@@ -38,7 +37,7 @@ var (
 	longest = strings.Repeat("%C3%BC", maxKey/2)                   // a key of 4 KiB, which is 12 KiB escaped
 )
 
-// Bytes that are no request, or a request that is too large.
+// These bytes are not a request, or the request is too large.
 var heads = []attempt{
 	{sent: "\x16\x03\x01\x00\xc8\x01\x00\x00\xc4\x03\x03" + strings.Repeat("\x00", 190), want: "5s: 400 5s"}, // a TLS hello
 	{sent: "\x00\x01\xff\xfe\r\n\r\n", want: "400 0s"},
@@ -68,7 +67,7 @@ var heads = []attempt{
 	{sent: "GET /v1/members" + tail + "Upgrade: h2c\r\nConnection: Upgrade\r\n\r\n", want: "200 120s"},
 }
 
-// Bodies with a wrong length, or with another request inside.
+// These bodies have a wrong length, or contain another request.
 var bodies = []attempt{
 	{sent: loaded + "Content-Length: -1\r\n\r\n", want: "400 0s"},
 	{sent: loaded + "Content-Length: +1\r\n\r\n1", want: "400 0s"},
@@ -91,17 +90,17 @@ var bodies = []attempt{
 	{sent: loaded + "Expect: 100-continue\r\nContent-Length: 11\r\n\r\n" + `{"units":7}`, want: "100 200 120s"},
 	{sent: loaded + "Expect: 100-continue\r\nContent-Length: 11\r\n\r\n", want: "100 400 bad_request 10s"},
 	{sent: loaded + "Expect: a-miracle\r\nContent-Length: 11\r\n\r\n", want: "417 15s"},
-	// The limit of a body, and of a client that does not send it.
+	// These attempts exceed the size limit of a body, or do not send the whole body.
 	{sent: loaded + sized(fits), want: "200 120s"},
 	{sent: loaded + sized(fits+" "), want: "413 bad_request 0s"},
 	{sent: loaded + "Transfer-Encoding: chunked\r\n\r\n" + chunked(fits+" "), want: "413 bad_request 0s"},
 	{sent: "POST /v1/drain" + tail + auth + "Content-Type: application/json\r\n" + sized(fits+" "), want: "413 bad_request 0s"},
 	{sent: "POST /v1/load" + tail + "Origin: http://evil.example\r\nContent-Length: 100\r\n\r\n{", want: "10s: 403 forbidden 10s"},
 	{sent: "GET /v1/members" + tail + "Content-Length: 100\r\n\r\n{", want: "10s: 200 10s"},
-	// An unauthorized client is rejected before it sends the body.
+	// A request that fails anyway is rejected before the client sends the body.
 	{sent: "POST /v1/load" + tail + "Expect: 100-continue\r\nContent-Length: 11\r\n\r\n", want: "401 unauthorized 10s"},
 	{sent: "POST /v1/nothing" + tail + auth + "Expect: 100-continue\r\nContent-Length: 11\r\n\r\n", want: "404 not_found 10s"},
-	// Chunks count, not the Content-Length next to them nor their content.
+	// Only the chunks determine the length of a body, not a Content-Length header or the content.
 	{
 		sent: loaded + "Content-Length: 4\r\nTransfer-Encoding: chunked\r\n\r\n" + chunked(`{"units":7}`) + "GET /healthz" + tail + "\r\n",
 		want: "200 200 120s",
@@ -116,8 +115,8 @@ var bodies = []attempt{
 	},
 }
 
-// Ways around guarded paths and methods. All have the token, so that a missing token is
-// not the reason for a rejection.
+// These attempts try to get around guarded paths and methods. All of them send the token, so a missing token cannot be
+// the reason for a rejection.
 var paths = []attempt{
 	{sent: "POST //v1/drain" + tail + auth + "\r\n", want: "404 not_found 120s"},
 	{sent: "POST /v1//drain" + tail + auth + "\r\n", want: "404 not_found 120s"},
@@ -137,12 +136,12 @@ var paths = []attempt{
 	{sent: "POST /v1/drain%zz" + tail + auth + "\r\n", want: "400 0s"},
 	{sent: "POST /v1/dr\x00ain" + tail + auth + "\r\n", want: "400 0s"},
 	{sent: "POST *" + tail + auth + "\r\n", want: "404 not_found 120s"},
-	{sent: "OPTIONS *" + tail + "\r\n", want: "200 120s"}, // by net/http, with an empty body
+	{sent: "OPTIONS *" + tail + "\r\n", want: "200 120s"}, // answered by net/http, with an empty body
 	{sent: "OPTIONS /v1/drain" + tail + "\r\n", want: "405 method_not_allowed 120s"},
 	{sent: "TRACE /v1/members" + tail + auth + "\r\n", want: "405 method_not_allowed 120s"},
 	{sent: "CONNECT localhost:22 HTTP/1.1\r\nHost: localhost:22\r\n" + auth + "\r\n", want: "404 not_found 120s"},
 	{sent: "CONNECT /v1/drain" + tail + auth + "\r\n", want: "405 method_not_allowed 120s"},
-	{sent: "get /v1/members" + tail + "\r\n", want: "401 unauthorized 120s"}, // another method than GET
+	{sent: "get /v1/members" + tail + "\r\n", want: "401 unauthorized 120s"}, // methods are case-sensitive, so this is not GET
 	{sent: "post /v1/drain" + tail + auth + "\r\n", want: "405 method_not_allowed 120s"},
 	{sent: "GET /v1/drain" + tail + auth + "\r\n", want: "405 method_not_allowed 120s"},
 	{
@@ -158,7 +157,7 @@ var paths = []attempt{
 	{sent: "GET /dashboard/%2e%2e%2fhandler.go" + tail + "\r\n", want: "404 120s"}, // not a file of the page
 }
 
-// Slow clients are disconnected, in every phase of a request.
+// Slow clients are disconnected in every phase of a request.
 var slow = []attempt{
 	{want: "5s"}, // sends nothing
 	{sent: "GET /v1/members" + tail, want: "5s"},
@@ -181,7 +180,7 @@ var slow = []attempt{
 	},
 }
 
-// TestHostileRequests sends all of these concurrently.
+// TestHostileRequests makes all of these attempts concurrently.
 func TestHostileRequests(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := clustertest.New(t, clustertest.Options{})
@@ -214,7 +213,7 @@ func TestHostileRequests(t *testing.T) {
 	})
 }
 
-// tokens are attempts to pass without the token.
+// tokens are attempts to get access without the token.
 func tokens() (all []attempt) {
 	for _, header := range []string{
 		"Authorization: Bearer battery\r\n" + auth,
@@ -248,7 +247,7 @@ func tokens() (all []attempt) {
 	)
 }
 
-// on returns the effect of the attempt.
+// on makes the attempt and returns its effect.
 func (a attempt) on(t *testing.T, p pipes) string {
 	conn, err := p.Dial(t.Context())
 	if err != nil {
@@ -300,8 +299,8 @@ func (a attempt) on(t *testing.T, p pipes) string {
 	}
 }
 
-// sized is a body with its length.
+// sized returns a body with its Content-Length header.
 func sized(s string) string { return fmt.Sprintf("Content-Length: %d\r\n\r\n%s", len(s), s) }
 
-// chunked is a body of one chunk.
+// chunked returns a body that consists of one chunk.
 func chunked(s string) string { return fmt.Sprintf("%x\r\n%s\r\n0\r\n\r\n", len(s), s) }

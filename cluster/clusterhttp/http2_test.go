@@ -16,9 +16,8 @@ import (
 
 var http2Conns = flag.Int("http2", 20, "connections in TestStreamsOfHTTP2, of 250 requests each")
 
-// TestStreamsOfHTTP2: each connection of HTTP/2 carries 250 requests of a client that does not read. A
-// program that embeds the handler in a server of its own stays small, and goes on to answer probes and
-// clients with a token.
+// TestStreamsOfHTTP2: on each HTTP/2 connection, a client sends 250 requests and does not read the responses. A program
+// that mounts the handler in its own server needs little memory, and still answers probes and clients with a token.
 func TestStreamsOfHTTP2(t *testing.T) {
 	if testing.Short() {
 		t.Skip("thousands of requests take their time")
@@ -52,7 +51,7 @@ func TestStreamsOfHTTP2(t *testing.T) {
 				if grown := after.PeakMemory - before.PeakMemory; !underRace && grown > 200<<20 {
 					t.Errorf("the server has grown by %d MB", grown>>20)
 				}
-				// On a busy machine, those of rejected requests take a while to end.
+				// On a busy machine, the goroutines of rejected requests take a while to end.
 				most := 1024 + maxCalls + maxRejected + 10*len(conns) + 100
 				c.await(fmt.Sprintf("at most %d goroutines are left", most), func(now costs) bool { return now.Goroutines <= most })
 			})
@@ -60,7 +59,7 @@ func TestStreamsOfHTTP2(t *testing.T) {
 	}
 }
 
-// h2Conn is a connection of a client that sends requests, and reads no answer to its end.
+// h2Conn is the connection of a client that sends requests and reads no response to the end.
 type h2Conn struct {
 	net.Conn
 
@@ -68,7 +67,8 @@ type h2Conn struct {
 	framer *http2.Framer
 }
 
-// dialHTTP2 opens a connection whose answers get no window. If deaf, its client reads nothing at all.
+// dialHTTP2 opens a connection with a flow-control window of 0, so the server cannot send a body. If deaf, the window is
+// large, but the client reads nothing from the connection.
 func dialHTTP2(t *testing.T, addr string, deaf bool) *h2Conn {
 	t.Helper()
 	conn, err := net.Dial("tcp", addr)

@@ -19,9 +19,9 @@ type journal[S any] struct {
 	next    int
 }
 
-// journaled is how many events a journal keeps, with their states. States share their unchanged parts. If all
-// of 16,384 partitions move, an event takes 1 MB (3 MB with the longest ids). A journal usually takes a few
-// MB, because most changes affect the partitions of only a few nodes.
+// journaled is how many events a journal keeps, with their states. States share their unchanged parts. An event that
+// moves all of 16,384 partitions takes 1 MB, or 3 MB with the longest ids. A journal usually takes a few MB, because
+// most changes affect the partitions of only a few nodes.
 const journaled = 16
 
 // entry is an event with the changes from one state to a later state. If from is nil, the event contains the

@@ -19,8 +19,8 @@ import (
 	"github.com/roost-cluster/roost/cluster/clustertest"
 )
 
-// A key is changed by calls, step by step. A step that is too early is refused, and says who is not ready. No
-// answer and no log has a key.
+// Calls change the gossip key step by step. If a step is too early, it is refused, and the error names the members that
+// are not ready. No response and no log line contains a key.
 func TestKeys(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		former, next := bytes.Repeat([]byte{1}, 32), bytes.Repeat([]byte{2}, 16)
@@ -46,8 +46,8 @@ func TestKeys(t *testing.T) {
 			want            string // the fingerprints, or the code and a part of the message
 		}{
 			{"a", "use", two, CodeUnknownKey},
-			{"a", "remove", two, one}, // it is not there
-			{"a", "use", one, one},    // it is in use
+			{"a", "remove", two, one}, // the node does not have this key
+			{"a", "use", one, one},    // the key is already in use
 			{"a", "remove", one, CodeKeyInUse + ": this gossip key is still used to send by this node"},
 			{"a", "install", "", one + " " + two},
 			{"a", "install", "", one + " " + two},
@@ -103,7 +103,7 @@ func TestKeys(t *testing.T) {
 	})
 }
 
-// Bad steps, and callers that have not proven themselves, change nothing.
+// Invalid steps and callers without authorization change nothing.
 func TestKeysRefused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := clustertest.New(t, clustertest.Options{Config: func(cfg *cluster.Config) { cfg.Key = bytes.Repeat([]byte{1}, 32) }})
@@ -139,7 +139,7 @@ func TestKeysRefused(t *testing.T) {
 		if n := len(c.Agent("a").Keys()); n != 1 {
 			t.Errorf("%d keys", n)
 		}
-		// A certificate of the server's CA of clients is proof enough.
+		// A client certificate from the CA that the server trusts is sufficient authorization.
 		r := httptest.NewRequest(http.MethodPost, "/v1/keys", strings.NewReader(install))
 		r.Header.Set("Content-Type", "application/json")
 		r.TLS = &tls.ConnectionState{VerifiedChains: [][]*x509.Certificate{{}}}
@@ -149,7 +149,7 @@ func TestKeysRefused(t *testing.T) {
 	})
 }
 
-// The metadata of a member is any bytes, so /v1/members has it in base64.
+// A member's metadata can contain any bytes, so /v1/members encodes it in base64.
 func TestMetadata(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := clustertest.New(t, clustertest.Options{Config: func(cfg *cluster.Config) { cfg.Meta = "\xff\x00roost" }})

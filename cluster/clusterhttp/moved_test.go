@@ -19,7 +19,7 @@ import (
 	"github.com/roost-cluster/roost/internal/sse"
 )
 
-// elsewhere returns another node than that of a room.
+// elsewhere returns a node other than the room's node.
 func elsewhere(at RoomAssignment) string {
 	if at.Node.ID == "b" {
 		return "c"
@@ -27,8 +27,8 @@ func elsewhere(at RoomAssignment) string {
 	return "b"
 }
 
-// Moves of rooms are events of another type between the batches, which keep their ids, so
-// that clients of batches alone ignore them.
+// Moves of rooms have their own event type and no ids. Clients that only know batches ignore them, and the batches keep
+// their ids.
 func TestMovedEvents(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx := t.Context()
@@ -62,7 +62,7 @@ func TestMovedEvents(t *testing.T) {
 			b.Moved[0].Epoch != moved.Epoch || b.Moved[0].Addr != to+".example:9000" {
 			t.Errorf("%+v", b)
 		}
-		_ = h.rooms["a"].Close() // the rooms end, the stream does not
+		_ = h.rooms["a"].Close() // the rooms end, but the stream continues
 		go func() { _ = a.Drain(ctx) }()
 		if got := l.batch(); got.Version <= first.Version {
 			t.Errorf("batch %d after %d", got.Version, first.Version)
@@ -70,7 +70,7 @@ func TestMovedEvents(t *testing.T) {
 	})
 }
 
-// flushing calls a function at each flush of a response.
+// flushing is a response writer that calls a function at each flush.
 type flushing struct {
 	http.ResponseWriter
 	flushed func()
@@ -82,8 +82,7 @@ func (f flushing) FlushError() error {
 	return err
 }
 
-// A client that receives the first bytes of a stream and then resolves its rooms learns of
-// each later move.
+// If a client receives the first bytes of a stream before it resolves its rooms, it learns of every later move.
 func TestMovedFromTheStart(t *testing.T) {
 	for _, tt := range []struct {
 		id    string // Last-Event-ID
@@ -118,7 +117,7 @@ func TestMovedFromTheStart(t *testing.T) {
 	}
 }
 
-// The Go client receives moves, and after the death of a node the moves of its rooms.
+// The Go client receives moves. When a node crashes, the client receives the moves of that node's rooms.
 func TestClientMovedRooms(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx := t.Context()
@@ -167,7 +166,7 @@ func TestClientMovedRooms(t *testing.T) {
 	})
 }
 
-// Many rooms are sent in several events, each of which a slow client can read in time.
+// A batch of many rooms is split into several events, so that a slow client can read each event in time.
 func TestManyMoved(t *testing.T) {
 	const n = 2*roomsInEvent + 1
 	b := affinity.MovedBatch{Moved: make([]affinity.Moved, n)}
@@ -200,7 +199,7 @@ func TestManyMoved(t *testing.T) {
 	}
 }
 
-// The stream of one room starts with its node, has each move, and ends with the agent.
+// The stream of a room starts with the room's node, contains each move, and ends when the agent ends.
 func TestFollowRoom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := open(t, pinstore.NewMemory(), Options{})
@@ -248,7 +247,7 @@ func TestFollowRoom(t *testing.T) {
 	})
 }
 
-// piped is a response that goes to a pipe.
+// piped is a response writer that writes to a pipe.
 type piped struct {
 	*httptest.ResponseRecorder
 	to io.Writer

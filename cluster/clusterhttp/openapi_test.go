@@ -26,31 +26,31 @@ import (
 
 var updateAPI = flag.Bool("update", false, "rewrite openapi.json from the types")
 
-// call is one endpoint, for its description.
+// call describes one endpoint.
 type call struct {
 	method, path   string
 	tag, id, about string
 	params         []parameter
 	body           map[string]any // schema; nil: none
 	status         int
-	answer         any // a value of the type of the body, or an eventStream
+	answer         any // a value of the body's type, or an eventStream
 	problems       []int
 }
 
-// eventStream is an answer of server-sent events.
+// eventStream is a response that consists of server-sent events.
 type eventStream struct {
-	name  string // of the schema of an event
+	name  string // name of the event's schema
 	types []eventType
 }
 
-// eventType is one type of the events of a stream.
+// eventType is a type of events in a stream.
 type eventType struct {
 	name string // "" for messages, which name no type
-	data any    // a value of the type of the data
+	data any    // a value of the data's type
 	ids  bool   // the events have ids
 }
 
-// parameter is a parameter: in the path, the query or a header.
+// parameter is a parameter in the path, in the query or in a header.
 type parameter struct {
 	name, about string
 	schema      map[string]any
@@ -255,7 +255,7 @@ func calls() []call {
 	}
 }
 
-// schemas collects the schemas of types by their names.
+// schemas contains the schemas of types by name.
 type schemas map[string]any
 
 var (
@@ -263,7 +263,7 @@ var (
 	duration = reflect.TypeFor[time.Duration]()
 )
 
-// of returns the schema of the JSON of a type.
+// of returns the JSON schema of a type.
 func (s schemas) of(t reflect.Type) map[string]any {
 	switch {
 	case t.Implements(stringer) || reflect.PointerTo(t).Implements(stringer):
@@ -307,7 +307,7 @@ func (s schemas) ref(t reflect.Type) map[string]any {
 			t.PkgPath()[strings.LastIndex(t.PkgPath(), "/")+2:] + name
 	}
 	if _, done := s[name]; !done {
-		s[name] = nil // it may refer to itself
+		s[name] = nil // the type may refer to itself
 		properties, required := map[string]any{}, []string{}
 		if t == reflect.TypeFor[affinity.Moved]() {
 			s.written(affinity.Moved{}, properties, &required)
@@ -348,7 +348,7 @@ func (s schemas) fields(t reflect.Type, properties map[string]any, required *[]s
 	}
 }
 
-// written adds the fields of a struct that writes itself as JSON.
+// written adds the fields of a struct that has its own JSON encoder.
 func (s schemas) written(zero json.Marshaler, properties map[string]any, required *[]string) {
 	var fields map[string]any
 	if text, err := zero.MarshalJSON(); err != nil || json.Unmarshal(text, &fields) != nil {
@@ -443,7 +443,7 @@ func document() map[string]any {
 // probe reports whether the call is a probe of an orchestrator, which never needs a token.
 func (c call) probe() bool { return c.path == "/healthz" || c.path == "/readyz" }
 
-// anyOf is a requirement of any of these schemes, or of none, because the settings of the agent decide.
+// anyOf accepts any of these schemes, or none, because the agent's settings decide whether a request needs a token.
 func anyOf(schemes ...string) []any {
 	var either []any
 	for _, s := range schemes {
@@ -483,8 +483,8 @@ func (c call) responses(all schemas, problem map[string]any) map[string]any {
 	return responses
 }
 
-// schema adds the schema of one event of the stream. OpenAPI has a place for it (itemSchema) only from 3.2 on, which
-// generators do not read yet.
+// schema adds the schema of one event of the stream. OpenAPI has a field for it (itemSchema) only since 3.2, which
+// generators cannot read yet.
 func (s eventStream) schema(all schemas) map[string]any {
 	var types []any
 	for _, e := range s.types {

@@ -12,7 +12,7 @@ import (
 	"testing"
 )
 
-// examples has a call of each endpoint: what curl takes before and behind the address of the agent.
+// examples has an example for each endpoint: the curl arguments before and after the agent's address.
 var examples = map[string][2]string{
 	"GET /v1/place":                 {"", "?key=room-17"},
 	"GET /v1/owners":                {"", "?key=room-17&n=3"},
@@ -48,7 +48,7 @@ OpenAPI 3.1 description of its API at ` + "`/v1/openapi.json`" + `. Fields are a
 A test generates this page from the types of the API.
 `
 
-// TestPage: docs/http-api.md describes each call, with an example that a test of the pages runs.
+// TestPage: docs/http-api.md describes each call, with an example. Another test runs the examples.
 func TestPage(t *testing.T) {
 	var b strings.Builder
 	_, _ = fmt.Fprintf(&b, pageHead, "https://pkg.go.dev/github.com/roost-cluster/roost")
@@ -113,7 +113,7 @@ func bodyOf(schema map[string]any, below string) string {
 	return b.String()
 }
 
-// limits describes the values that a field or parameter takes.
+// limits describes the values that a field or a parameter can have.
 func limits(schema map[string]any, required bool) string {
 	var parts []string
 	if required {
@@ -138,7 +138,7 @@ func limits(schema map[string]any, required bool) string {
 	return " (" + strings.Join(parts, ", ") + ")"
 }
 
-// answersOf describes the responses of a call.
+// answersOf describes the responses to a call.
 func answersOf(c call) string {
 	content := "an object"
 	kind := fmt.Sprintf("%T", c.answer)

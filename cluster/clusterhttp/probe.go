@@ -15,9 +15,9 @@ type status struct {
 	Status string `json:"status"`
 }
 
-// healthz depends only on this process. A probe that depended on peers would make the orchestrator restart
-// the whole fleet after a short network failure. healthz also ignores the health of the application, because
-// an unhealthy application is not a reason to restart its agent.
+// healthz depends only on this process. If the probe depended on peers, a short network failure would make the
+// orchestrator restart the whole fleet. healthz also ignores the health of the application, because an unhealthy
+// application is not a reason to restart its agent.
 func (a *api) healthz(w http.ResponseWriter, _ *http.Request) {
 	if a.closed() {
 		a.problemOf(cluster.ErrClosed).write(w)
@@ -94,8 +94,8 @@ type examinations struct {
 	latest  map[time.Duration]*examination // the key is the time between the two looks
 }
 
-// examination is shared by calls with the same over that arrive in its first half. The second look is
-// therefore later than all calls that share the examination.
+// examination is shared by calls with the same over that arrive in its first half. The second look therefore takes
+// place after all these calls have arrived.
 type examination struct {
 	doctor.Examination
 

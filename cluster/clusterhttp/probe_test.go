@@ -29,7 +29,7 @@ func (h hooked) Assign(nodes []placement.Node, partitions int) ([]int, error) {
 	return h.Strategy.Assign(nodes, partitions)
 }
 
-// A node that was fenced is joining until its seed, which is paused, answers.
+// A fenced node whose seed is paused is in the phase joining until the seed answers.
 func TestStuckSeed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := clustertest.New(t, clustertest.Options{})
@@ -50,7 +50,8 @@ func TestStuckSeed(t *testing.T) {
 	})
 }
 
-// stallable returns a cluster of a and b, and the API of a, whose loop stands still from stall to release.
+// stallable returns a cluster of a and b, and the API of a. After stall, the loop of a stands still until release is
+// called.
 func stallable(t *testing.T) (c *clustertest.Cluster, h *api, stall, release func()) {
 	t.Helper()
 	var hold atomic.Pointer[chan struct{}]
@@ -74,8 +75,7 @@ func stallable(t *testing.T) (c *clustertest.Cluster, h *api, stall, release fun
 	return c, h, stall, sync.OnceFunc(func() { hold.Store(nil); close(released) })
 }
 
-// A strategy that does not return fails /healthz after a TTL, until it returns. Reads
-// continue.
+// If a strategy does not return, /healthz fails after one TTL, until the strategy returns. Reads continue.
 func TestStalled(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, h, stall, release := stallable(t)
@@ -99,7 +99,8 @@ func TestStalled(t *testing.T) {
 	})
 }
 
-// A stalled agent confirms no table: its lookups are stale, and it ends the streams of routing clients.
+// A stalled agent cannot tell whether its table is current, so it marks lookups as stale and ends the streams of
+// routing clients.
 func TestStalledTable(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, h, stall, release := stallable(t)
@@ -154,8 +155,7 @@ func TestStalledTable(t *testing.T) {
 	})
 }
 
-// A node that sees too few members says so, and answers lookups by its last table, if it
-// has one.
+// A node that sees too few members says so. It answers lookups with its last table, if it has one.
 func TestIsolated(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := clustertest.New(t, clustertest.Options{Config: func(cfg *cluster.Config) { cfg.MinMembers = 2 }})
@@ -194,8 +194,8 @@ func TestIsolated(t *testing.T) {
 	})
 }
 
-// The agent examines itself: it finds what changes between its looks, and what lasts. It examines
-// itself for so many clients at a time, and not beyond its end.
+// The agent's doctor finds what changes between its two looks, and what is wrong in both. It examines the agent for a
+// limited number of clients at a time, and stops when the agent ends.
 func TestDoctor(t *testing.T) {
 	inTrio(t, Options{}, func(t *testing.T, c *clustertest.Cluster, h *api) {
 		client := serve(t, NewServer(h)).client(t)
@@ -223,7 +223,7 @@ func TestDoctor(t *testing.T) {
 
 		var wait sync.WaitGroup
 		for i := range maxExamined {
-			wait.Go(func() { // each has its own
+			wait.Go(func() { // each client has its own examination
 				if _, err := client.Doctor(t.Context(), time.Second+time.Duration(i)); err != nil {
 					t.Error(err)
 				}
@@ -233,7 +233,7 @@ func TestDoctor(t *testing.T) {
 		_, err := client.Doctor(t.Context(), 0)
 		expectProblem(t, err, 503, CodeBusy, "too many clients")
 		wait.Wait()
-		for i := range 2 { // one leads, the other shares its examination
+		for i := range 2 { // the first client starts an examination, the second shares it
 			wait.Go(func() {
 				time.Sleep(time.Duration(i) * time.Millisecond)
 				_, err := client.Doctor(t.Context(), 4*time.Second)
@@ -246,8 +246,8 @@ func TestDoctor(t *testing.T) {
 	})
 }
 
-// Any number of pages share the examinations of an agent: each looks for 2 s and rests for 1 s, and all look
-// beside that at once, for 1 s.
+// Any number of dashboard pages share the agent's examinations. Each page requests an examination of 2 s, pauses for 1
+// s, and repeats this. All pages also request an examination of 1 s at nearly the same time.
 func TestDoctorForPages(t *testing.T) {
 	inTrio(t, Options{}, func(t *testing.T, c *clustertest.Cluster, h *api) {
 		client := serve(t, NewServer(h)).client(t)
@@ -271,7 +271,7 @@ func TestDoctorForPages(t *testing.T) {
 				}
 			})
 			wait.Go(func() {
-				time.Sleep(10*time.Second + time.Duration(i)*10*time.Millisecond) // when their streams say so
+				time.Sleep(10*time.Second + time.Duration(i)*10*time.Millisecond) // when a change arrives over the streams
 				examine(time.Second)
 			})
 		}
@@ -279,7 +279,7 @@ func TestDoctorForPages(t *testing.T) {
 	})
 }
 
-// The end of the call that leads an examination does not end it for the others.
+// Two clients share an examination. If the client that started it disconnects, the other client still gets its result.
 func TestDoctorWithoutLeader(t *testing.T) {
 	inTrio(t, Options{}, func(t *testing.T, c *clustertest.Cluster, h *api) {
 		client := serve(t, NewServer(h)).client(t)
@@ -301,7 +301,7 @@ func TestDoctorWithoutLeader(t *testing.T) {
 	})
 }
 
-// A node that was fenced is ready once it answers lookups.
+// A node that was fenced is ready as soon as it answers lookups.
 func TestReadyAfterFence(t *testing.T) {
 	inTrio(t, Options{}, func(t *testing.T, c *clustertest.Cluster, h *api) {
 		c.Pause("a")

@@ -17,7 +17,7 @@ import (
 	"github.com/roost-cluster/roost/lease"
 )
 
-// A parameter is named, and judged by what it holds, "" if it is missing.
+// parameterRule says whether a parameter's value is valid. A missing parameter has the value "".
 type parameterRule struct {
 	name string
 	good func(string) bool
@@ -60,7 +60,7 @@ func FuzzQuery(f *testing.F) {
 		{"GET", "/v1/rooms", "", []parameterRule{node, {"limit", wholeNumber(1, 10_000)}}},
 		{"GET", "/v1/rooms/x", "", []parameterRule{{"size", wholeNumber(0, pinstore.MaxSize)}}},
 		{"GET", "/v1/rooms/x/relays", "", []parameterRule{{"n", wholeNumber(1, 100)}, {"size", wholeNumber(0, pinstore.MaxSize)}}},
-		// A wrong body, which is checked last, so that the node is not drained.
+		// The body is invalid. It is checked after the parameters, so the node never drains.
 		{"POST", "/v1/drain", "[]", []parameterRule{wait, {"the body", func(string) bool { return false }}}},
 		{"POST", "/v1/undrain", "[]", []parameterRule{wait, {"the body", func(string) bool { return false }}}},
 		{"GET", "/v1/members", "", nil},
@@ -112,7 +112,7 @@ func FuzzQuery(f *testing.F) {
 	})
 }
 
-// lookUp finds a parameter by calling url.ParseQuery for each pair. It is not ok if it is malformed or
+// lookUp finds a parameter by calling url.ParseQuery for each pair. It is not ok if the parameter is malformed or
 // appears twice. A semicolon is an ordinary byte.
 func lookUp(query, name string) (value string, found, ok bool) {
 	times := 0

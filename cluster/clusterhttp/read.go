@@ -124,8 +124,8 @@ func (a *api) partitions(ring *ring, _ *http.Request) (any, *Problem) {
 	}))
 }
 
-// stale reports whether the table of s may be out of date. That is so while the node is isolated or fenced,
-// or while the agent's loop is stalled.
+// stale reports whether the table of s may be out of date, because the node is isolated or fenced, or because the
+// agent's loop is stalled.
 func (a *api) stale(s *cluster.Snapshot) bool { return s.Stale() || a.stalled() != nil }
 
 // owned uses ring.Owned instead of the snapshot, because the node's own lease may have expired since the

@@ -32,7 +32,7 @@ func decoded[T any](t *testing.T, h http.Handler, target string) (v T) {
 	return v
 }
 
-// At every node the API returns the same as the agent.
+// The API of each node returns the same as the node's agent.
 func TestReadsAgreeWithAgent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := trio(t)
@@ -50,7 +50,7 @@ func TestReadsAgreeWithAgent(t *testing.T) {
 			if fmt.Sprint(counts) != fmt.Sprint(all.Counts) || all.Partitions != 64 || len(all.Owners) != 64 {
 				t.Errorf("%d partitions, counts %v, want %v", all.Partitions, all.Counts, counts)
 			}
-			// the response can be read as a table.
+			// The client can compute the table from the response.
 			table, err := all.Table()
 			if err != nil || table.Digest() != a.Snapshot().Digest() || !cmp.Equal(table.Nodes(), a.Snapshot().Table.Nodes()) {
 				t.Errorf("%s returns a table that is read as %v of %v, %v", id, table.Digest(), table.Nodes(), err)
@@ -78,7 +78,7 @@ func TestReadsAgreeWithAgent(t *testing.T) {
 	})
 }
 
-// The history is that of the agent, in the order of time, to the millisecond.
+// The API returns the agent's history in chronological order, with times in milliseconds.
 func TestHistory(t *testing.T) {
 	inTrio(t, Options{}, func(t *testing.T, c *clustertest.Cluster, h *api) {
 		time.Sleep(1234567 * time.Nanosecond)
@@ -113,7 +113,7 @@ func TestHistory(t *testing.T) {
 	})
 }
 
-// Members with another table are marked.
+// The response marks members whose table differs.
 func TestMembersTellOfDivergence(t *testing.T) {
 	inTrio(t, Options{}, func(t *testing.T, c *clustertest.Cluster, h *api) {
 		time.Sleep(5 * time.Second)
@@ -141,7 +141,7 @@ func TestMembersTellOfDivergence(t *testing.T) {
 	})
 }
 
-// An answer that cannot be encoded is an error, and the next answer of the endpoint is none.
+// If a response cannot be encoded as JSON, the request fails, and the next request succeeds.
 func TestAnswerWithoutJSON(t *testing.T) {
 	inTrio(t, Options{}, func(t *testing.T, _ *clustertest.Cluster, h *api) {
 		values := []any{math.NaN(), "fine"}
@@ -154,7 +154,7 @@ func TestAnswerWithoutJSON(t *testing.T) {
 	})
 }
 
-// param agrees with url.ParseQuery, for one parameter and without semicolons.
+// param returns the same as url.ParseQuery, for one parameter in a query without semicolons.
 func FuzzParam(f *testing.F) {
 	for _, q := range []string{
 		"", "key=a", "key", "key=", "=key", "&&key=a&", "k%65y=a", "key=%", "%=1&key=a", "key=a&key=a",
@@ -165,7 +165,7 @@ func FuzzParam(f *testing.F) {
 	f.Fuzz(func(t *testing.T, query string) {
 		got, p := param(query, "key")
 		if strings.Contains(query, ";") {
-			return // an error in url.ParseQuery, an ordinary byte in param
+			return // a semicolon is an error in url.ParseQuery, but an ordinary byte in param
 		}
 		values, err := url.ParseQuery(query)
 		switch want := values["key"]; {
@@ -179,8 +179,7 @@ func FuzzParam(f *testing.F) {
 	})
 }
 
-// For every query the handler returns the agent's owner, or a Problem that names the
-// parameter.
+// For every query, the handler returns the agent's owner, or a Problem that names the parameter.
 func FuzzPlace(f *testing.F) {
 	agent := solo(f, 64)
 	h := Handler(agent, Options{Log: quiet})
@@ -220,7 +219,7 @@ func FuzzPlace(f *testing.F) {
 	})
 }
 
-// sink is a writer of minimal cost.
+// sink is a response writer with minimal cost.
 type sink struct {
 	header http.Header
 	bytes  int
@@ -230,8 +229,7 @@ func (s *sink) Header() http.Header         { return s.header }
 func (s *sink) Write(b []byte) (int, error) { s.bytes += len(b); return len(b), nil }
 func (s *sink) WriteHeader(int)             {}
 
-// BenchmarkPlace compares a lookup with a constant response, without the connection of
-// BenchmarkServe.
+// BenchmarkPlace compares a lookup with a constant response. Unlike BenchmarkServe, it has no connection.
 func BenchmarkPlace(b *testing.B) {
 	api := Handler(solo(b, 1024), Options{})
 	for _, c := range []struct {
@@ -250,7 +248,7 @@ func BenchmarkPlace(b *testing.B) {
 	}
 }
 
-// A body is one JSON object of known fields, or a Problem in one line.
+// A valid body is one JSON object with known fields. For any other body, the caller gets a Problem of one line.
 func FuzzBody(f *testing.F) {
 	for _, b := range []string{
 		"", "{}", `{"size":3}`, `{"size":-1}`, `{"size":1e99}`, `{"size":"3"}`, `{"touch":1}`, `{"more":1}`,
@@ -272,7 +270,8 @@ func FuzzBody(f *testing.F) {
 	})
 }
 
-// A large answer is compressed for clients that say so; in a rush, and if it is small, it is not.
+// A large response is compressed if the client accepts that. A small response is not compressed, nor is any response
+// while all compressors are busy.
 func TestCompressedAnswers(t *testing.T) {
 	h := newAPI(solo(t, 16_384), Options{Log: quiet})
 	const large, small = "/v1/partitions", "/v1/place?key=k"
@@ -309,7 +308,7 @@ func TestCompressedAnswers(t *testing.T) {
 	if w := do(h, "GET", small, "", "Accept-Encoding: gzip"); w.Header().Get("Content-Encoding") != "" || w.Header().Get("Vary") != "" {
 		t.Errorf("a small answer has %v", w.Header())
 	}
-	h = newAPI(h.agent, Options{Log: quiet}) // h keeps what it has compressed
+	h = newAPI(h.agent, Options{Log: quiet}) // a new API, because h keeps compressed responses
 	for range cap(h.compressors) {
 		<-h.compressors
 	}

@@ -44,7 +44,7 @@ type requests struct {
 
 	mu      sync.Mutex
 	held    int       // total size of the bodies that have holders
-	writing list.List // of *request; the first client has been reading longest
+	writing list.List // elements are of type *request; the first client has been reading longest
 }
 
 // request is a request in progress, and the ResponseWriter for its response.
@@ -236,14 +236,14 @@ type body struct {
 	gzip []byte // nil: no client has requested it yet
 }
 
-// kept has the latest responses whose size grows with the table of a ring. All clients share these responses,
+// kept contains the latest responses whose size grows with the table of a ring. All clients share these responses,
 // because otherwise each client that does not read would cost a copy.
 type kept struct {
 	partitions shared[partitionsKey]
 	owned      shared[ownedKey]
 }
 
-// partitionsKey has all values that determine the response of /v1/partitions.
+// partitionsKey contains all values that determine the response of /v1/partitions.
 type partitionsKey struct {
 	table      *placement.Table
 	version    uint64
@@ -251,8 +251,8 @@ type partitionsKey struct {
 	stale      bool
 }
 
-// ownedKey has all values that determine the response of /v1/owned. A node owns the partitions in state. But
-// if its own lease has expired, the node owns nothing, and owns is false.
+// ownedKey contains all values that determine the response of /v1/owned. A node owns the partitions in state while owns
+// is true. If its own lease has expired, owns is false and the node owns nothing.
 type ownedKey struct {
 	state *events.State
 	owns  bool

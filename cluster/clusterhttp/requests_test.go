@@ -15,7 +15,7 @@ import (
 	"github.com/roost-cluster/roost/cluster/clustertest"
 )
 
-// asker sends requests to an API on a server without limits of its own, one on each connection.
+// asker sends requests to an API, each over its own connection. The server itself has no limits.
 type asker struct {
 	t     *testing.T
 	pipes pipes
@@ -26,7 +26,7 @@ func askerOf(t *testing.T, h http.Handler) asker {
 	return asker{t, serve(t, &http.Server{Handler: h, ErrorLog: slog.NewLogLogger(slog.DiscardHandler, slog.LevelDebug)})}
 }
 
-// send sends a request and reads nothing.
+// send sends a request and does not read the response.
 func (a asker) send(target string, headers ...string) *bufio.Reader {
 	a.t.Helper()
 	conn, err := a.pipes.Dial(a.t.Context())
@@ -39,10 +39,11 @@ func (a asker) send(target string, headers ...string) *bufio.Reader {
 		a.t.Fatal(err)
 	}
 	synctest.Wait()
-	return bufio.NewReaderSize(conn, 16) // so that it reads no more than it has to
+	return bufio.NewReaderSize(conn, 16) // a small buffer, so that it reads as little as possible
 }
 
-// status reads the rest of an answer: its status, or 0 if it was cut off. The code is that of a problem.
+// status reads the rest of a response. It returns the status, or 0 if the response was cut off, and the code if the
+// response is a Problem.
 func (a asker) status(in *bufio.Reader) (status int, code string) {
 	a.t.Helper()
 	resp, err := http.ReadResponse(in, nil)
@@ -62,8 +63,8 @@ func (a asker) status(in *bufio.Reader) (status int, code string) {
 	return resp.StatusCode, p.Code
 }
 
-// At the limit of requests, a request without a token is told so. Probes and requests with a token are served, and a
-// request that ends frees its place.
+// At the limit of requests, a request without a token is rejected with a Problem. Probes and requests with a token are
+// still served. When a request ends, another request is accepted.
 func TestRequestsAreBounded(t *testing.T) {
 	inTrio(t, Options{Token: token}, func(t *testing.T, _ *clustertest.Cluster, h *api) {
 		h.requests.most = 3
@@ -86,7 +87,7 @@ func TestRequestsAreBounded(t *testing.T) {
 			expect(path, ask.send(path), 200, "")
 		}
 		expect("a token", ask.send("/v1/members", "Authorization: Bearer "+token), 200, "")
-		for range maxRejected { // these do not read that they are rejected
+		for range maxRejected { // these clients do not read their rejections
 			ask.send("/v1/members")
 		}
 		expect("no place for a rejection", ask.send("/v1/members"), 0, "")
@@ -106,7 +107,7 @@ func TestRequestsAreBounded(t *testing.T) {
 	})
 }
 
-// If too many clients do not read, the answer that has taken longest is cut off, and the log says so.
+// If too many clients do not read, the server cuts off the oldest response and logs that.
 func TestUnreadAnswersMakeRoom(t *testing.T) {
 	inTrio(t, Options{}, func(t *testing.T, _ *clustertest.Cluster, h *api) {
 		said := new(bytes.Buffer)
@@ -125,8 +126,8 @@ func TestUnreadAnswersMakeRoom(t *testing.T) {
 	})
 }
 
-// Clients of the same answer share its bytes. If answers that are not read have too many bytes, those of the
-// oldest answer are cut off, and the next client is told to ask again.
+// Clients that request the same response share its bytes. If unread responses hold too many bytes, the server cuts off
+// the oldest response, and the next client is told to try again.
 func TestBytesOfAnswersAreBounded(t *testing.T) {
 	inTrio(t, Options{}, func(t *testing.T, _ *clustertest.Cluster, h *api) {
 		ask := askerOf(t, h)
@@ -155,7 +156,7 @@ func TestBytesOfAnswersAreBounded(t *testing.T) {
 	})
 }
 
-// The ages of leases grow in answers that are shared.
+// The ages of leases are correct in shared responses, too.
 func TestSharedAnswersAreFresh(t *testing.T) {
 	inTrio(t, Options{}, func(t *testing.T, c *clustertest.Cluster, h *api) {
 		at := func(i int) Member {

@@ -15,8 +15,7 @@ import (
 	"github.com/roost-cluster/roost/cluster/clustertest"
 )
 
-// A client with a broken stream receives the changes since then, once. A client with an
-// unknown id starts over.
+// A client whose stream broke receives each later change once. A client with an unknown id starts from the beginning.
 func TestStreamResumes(t *testing.T) {
 	inTrio(t, Options{}, func(t *testing.T, c *clustertest.Cluster, h *api) {
 		a, open := h.agent, resuming(t, h)
@@ -57,7 +56,7 @@ func TestStreamResumes(t *testing.T) {
 	})
 }
 
-// The journal is bounded.
+// The journal is bounded, so a client that was away for too long starts from the beginning.
 func TestStreamForgets(t *testing.T) {
 	inTrio(t, Options{}, func(t *testing.T, _ *clustertest.Cluster, h *api) {
 		a, open := h.agent, resuming(t, h)
@@ -108,7 +107,7 @@ func TestStreamOfAnotherRun(t *testing.T) {
 	})
 }
 
-// The journal has no moves of rooms: a client that reconnects receives a resync.
+// The journal does not contain moves of rooms, so a client that reconnects receives a resync.
 func TestResumedStreamResyncsRooms(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := open(t, pinstore.NewMemory(), Options{})
@@ -125,7 +124,7 @@ func TestResumedStreamResyncsRooms(t *testing.T) {
 	})
 }
 
-// resuming serves h, and returns a function that opens streams which resume after an event.
+// resuming serves h. It returns a function that opens a stream which resumes after an event.
 func resuming(t *testing.T, h http.Handler) (open func(id string) *listener) {
 	t.Helper()
 	p := serve(t, NewServer(h))

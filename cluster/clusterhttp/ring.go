@@ -21,7 +21,7 @@ type ring struct {
 	kept    kept
 }
 
-// source has the methods that an agent and a scope have in common.
+// source contains the methods that an agent and a scope have in common.
 type source interface {
 	Snapshot() *cluster.Snapshot
 	Latest() (*cluster.Snapshot, <-chan struct{})

@@ -22,7 +22,7 @@ import (
 	"github.com/roost-cluster/roost/placement"
 )
 
-// startRooms starts a resolver for each node of c. It is for bubbles.
+// startRooms starts a resolver for each node of c, in a synctest bubble.
 func startRooms(t *testing.T, c *clustertest.Cluster, store pinstore.Store, cfg affinity.Config) map[string]*affinity.Resolver {
 	t.Helper()
 	cfg.Log = quiet
@@ -38,7 +38,7 @@ func startRooms(t *testing.T, c *clustertest.Cluster, store pinstore.Store, cfg 
 	return rooms
 }
 
-// roomCluster is trio with rooms, and a client for each node.
+// roomCluster is the cluster of trio, with a resolver and a client for each node.
 type roomCluster struct {
 	*clustertest.Cluster
 	rooms   map[string]*affinity.Resolver
@@ -59,7 +59,7 @@ func open(t *testing.T, store pinstore.Store, opts Options) *roomCluster {
 	return h
 }
 
-// Every valid name of a room works, and every invalid name is rejected.
+// Every valid room name works, and every invalid room name is rejected.
 func TestRoomNames(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx := t.Context()
@@ -142,8 +142,8 @@ func TestNotRoomNames(t *testing.T) {
 	})
 }
 
-// Every agent returns the same node, and only that node hosts the room, for as long as
-// resolve is called regularly.
+// Every agent returns the same node for a room. Only that node hosts the room, as long as clients call resolve
+// regularly.
 func TestResolveHosts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx := t.Context()
@@ -175,7 +175,7 @@ func TestResolveHosts(t *testing.T) {
 				t.Errorf("%s hosts %d rooms, want it: %v", id, hosted(id), want)
 			}
 		}
-		for range 5 { // touched in time
+		for range 5 { // called often enough
 			time.Sleep(within * 9 / 10)
 			if got, err := h.clients[home].ResolveRoom(ctx, "room", affinity.Demand{Size: 3}); err != nil || !got.Hosted {
 				t.Fatalf("%+v, %v", got, err)
@@ -191,7 +191,7 @@ func TestResolveHosts(t *testing.T) {
 			t.Errorf("a room of 3 costs %d units", units)
 		}
 
-		// After a move the agent of the old node returns the new node.
+		// After a room has moved, the old node's agent returns the new node.
 		moved, err := h.clients[home].MoveRoom(ctx, "room", other)
 		if err != nil || string(moved.Node.ID) != other || moved.Hosted {
 			t.Errorf("move: %+v, %v", moved, err)
@@ -219,7 +219,8 @@ func TestResolveHosts(t *testing.T) {
 	})
 }
 
-// A report over HTTP: a room stays on a node that runs, and moves from one that has ended.
+// A client reports over HTTP that it cannot reach a room's node. The room stays on a node that runs, and moves away
+// from a node that has ended.
 func TestReportRoom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := open(t, pinstore.NewMemory(), Options{})
@@ -252,7 +253,7 @@ func TestReportRoom(t *testing.T) {
 	})
 }
 
-// With a negative HostFor, resolve hosts no room.
+// If HostFor is negative, resolve does not host the room.
 func TestResolveWithoutHosting(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := open(t, pinstore.NewMemory(), Options{HostFor: -1})
@@ -267,7 +268,7 @@ func TestResolveWithoutHosting(t *testing.T) {
 	})
 }
 
-// broken is a store that fails, or reports a concurrent change, on demand.
+// broken is a store that fails, or reports a concurrent change, if the test wants that.
 type broken struct {
 	*pinstore.Memory
 	fails, overtaken atomic.Bool
@@ -309,8 +310,7 @@ func (b *broken) Heartbeat(ctx context.Context, self lease.Incarnation, ttl time
 	return b.Memory.Heartbeat(ctx, self, ttl, ask)
 }
 
-// Without the store, resolve returns a degraded assignment, and calls that read pins
-// fail.
+// If the store fails, resolve returns a degraded assignment, and calls that read pins fail.
 func TestRoomsWithoutStore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx := t.Context()
@@ -358,7 +358,7 @@ func TestRoomsWithoutStore(t *testing.T) {
 	})
 }
 
-// Callers that disconnect must not look like a store that does not respond.
+// If callers disconnect, the node must not conclude that the store does not respond.
 func TestRoomHangUps(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		roomCluster := open(t, &broken{Memory: pinstore.NewMemory()}, Options{})
@@ -370,7 +370,7 @@ func TestRoomHangUps(t *testing.T) {
 			"GET /v1/rooms/x": "", "GET /v1/rooms/x/relays": "", "GET /v1/rooms": "", "DELETE /v1/rooms/y": "",
 			"POST /v1/rooms/y/resolve": "", "POST /v1/rooms/z/move": `{"to":"b"}`,
 		} {
-			for range 10 { // in a row
+			for range 10 { // several in a row, because one alone might be ignored
 				method, path, _ := strings.Cut(target, " ")
 				r := httptest.NewRequestWithContext(gone, method, path, strings.NewReader(body))
 				r.Header.Set("Content-Type", "application/json")
@@ -384,7 +384,7 @@ func TestRoomHangUps(t *testing.T) {
 	})
 }
 
-// A pin can name a node that this node does not know.
+// A pin may name a node that the answering node does not know.
 func TestUnknownNode(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := pinstore.NewMemory()
@@ -407,8 +407,8 @@ func TestUnknownNode(t *testing.T) {
 	})
 }
 
-// A node that computes its load from its rooms takes no posted one: that would replace the computed load until the next
-// room begins or ends, and the node would look full, or empty.
+// A node that computes its load from its rooms rejects a posted load. A posted load would replace the computed load
+// until the next room begins or ends, so the node would look too full or too empty.
 func TestPostedLoadNextToAComputedOne(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := trio(t)
@@ -430,7 +430,8 @@ func TestPostedLoadNextToAComputedOne(t *testing.T) {
 	})
 }
 
-// A node that this one has never met has no age, rather than one of 292 years.
+// If this node has never seen another node, the response has no age for that node. It must not have an age of 292
+// years.
 func TestNeverMet(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx := t.Context()
@@ -469,7 +470,7 @@ func TestNeverMet(t *testing.T) {
 	})
 }
 
-// The history has the events of rooms and of members together, in the order of time.
+// The history contains the events of rooms and of members in chronological order.
 func TestHistoryOfRooms(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := open(t, pinstore.NewMemory(), Options{})

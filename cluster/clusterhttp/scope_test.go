@@ -20,8 +20,8 @@ import (
 	"github.com/roost-cluster/roost/lease"
 )
 
-// inRoles runs a test in a bubble with five nodes: a, b and c have the role sfu, and d and e another one.
-// Each has the scopes sfu and recorder, and h is the API of a.
+// inRoles runs a test with five nodes in a synctest bubble. Nodes a, b and c have the role sfu, d and e have another
+// role. Each node has the scopes sfu and recorder, and h is the API of a.
 func inRoles(t *testing.T, test func(t *testing.T, c *clustertest.Cluster, h *api)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -37,12 +37,12 @@ func inRoles(t *testing.T, test func(t *testing.T, c *clustertest.Cluster, h *ap
 			scopeOf(t, c.Agent(id), "sfu")
 			scopeOf(t, c.Agent(id), "recorder")
 		}
-		time.Sleep(5 * time.Second) // until heartbeats have the digests
+		time.Sleep(5 * time.Second) // until heartbeats carry the digests
 		test(t, c, newAPI(c.Agent("a"), Options{Log: quiet}))
 	})
 }
 
-// scopeOf makes a scope of a role with the same name.
+// scopeOf makes a scope for a role, and names the scope after the role.
 func scopeOf(t *testing.T, agent *cluster.Agent, role string) *cluster.Scope {
 	t.Helper()
 	scope, err := agent.Scope(role, func(m *cluster.Member) bool { return m.Has("role", role) })
@@ -59,8 +59,8 @@ func setRole(t *testing.T, agent *cluster.Agent, role string) {
 	}
 }
 
-// Each endpoint with the parameter scope answers as the scope does, at each node alike, and without it as the
-// agent does.
+// With the parameter scope, each endpoint of each node returns the same as the scope. Without the parameter, it returns
+// the same as the agent.
 func TestScopeAnswers(t *testing.T) {
 	inRoles(t, func(t *testing.T, c *clustertest.Cluster, _ *api) {
 		owned := 0
@@ -87,7 +87,7 @@ func TestScopeAnswers(t *testing.T) {
 					t.Fatalf("%s: owners of %s: %+v, %v", id, key, ranked, err)
 				}
 			}
-			for range 2 { // answers are kept
+			for range 2 { // the second response comes from the cache
 				table, err := sfu.Partitions(t.Context())
 				if err != nil || table.Digest != scope.Snapshot().Digest() || len(table.Counts) != 3 || table.Counts["d"]+table.Counts["e"] > 0 {
 					t.Errorf("%s: partitions %+v, %v", id, table, err)
@@ -113,7 +113,7 @@ func TestScopeAnswers(t *testing.T) {
 	})
 }
 
-// A scope that the node does not have, or that has no candidate, is an error that says what to do.
+// If the node does not have the scope, or the scope has no candidate, the error says what to do.
 func TestScopeProblems(t *testing.T) {
 	inRoles(t, func(t *testing.T, c *clustertest.Cluster, h *api) {
 		for _, target := range []string{"/v1/place?key=x", "/v1/owners?key=x", "/v1/partitions?", "/v1/owned?", "/v1/events?", "/v1/table?"} {
@@ -167,8 +167,8 @@ func TestScopeProblems(t *testing.T) {
 	})
 }
 
-// The events of a scope are only about its members, not about rooms. They resume by ids of the scope, and end
-// with the agent.
+// The events of a scope are only about its members, not about rooms. A stream can resume with an id of the same scope,
+// and ends when the agent ends.
 func TestScopeEvents(t *testing.T) {
 	inRoles(t, func(t *testing.T, c *clustertest.Cluster, _ *api) {
 		agent := c.Agent("a")
@@ -219,7 +219,7 @@ func TestScopeEvents(t *testing.T) {
 			t.Fatal(err)
 		}
 		c.WaitAgreed(20 * time.Second)
-		// A resumed stream of all members starts with a resync of rooms, which a scope does not have.
+		// A resumed stream without a scope would start with a resync of rooms. A stream of a scope has none.
 		l = open("/v1/events?scope=sfu", "Last-Event-ID: "+l.id)
 		if b := l.batch(); b.Full || len(b.Moved) == 0 {
 			t.Errorf("resumed: %+v", b)
@@ -248,7 +248,7 @@ func TestScopeEvents(t *testing.T) {
 	})
 }
 
-// The client asks for events of its scope, but for moves of all rooms.
+// A client with a scope requests the events of that scope, but the moves of all rooms.
 func TestScopeClientStreams(t *testing.T) {
 	inRoles(t, func(t *testing.T, _ *clustertest.Cluster, h *api) {
 		client := serve(t, NewServer(h)).client(t)
@@ -276,7 +276,7 @@ func TestScopeClientStreams(t *testing.T) {
 	})
 }
 
-// An endpoint that knows no scopes rejects one, instead of answering about all members.
+// An endpoint that does not support scopes rejects the parameter, instead of answering about all members.
 func TestScopeRejected(t *testing.T) {
 	inRoles(t, func(t *testing.T, _ *clustertest.Cluster, h *api) {
 		for _, c := range calls() {
@@ -288,7 +288,7 @@ func TestScopeRejected(t *testing.T) {
 			if takes && !slices.Contains([]string{"/v1/events", "/v1/table"}, c.path) {
 				target += "&key=k&n=1"
 			} else if takes {
-				continue // streams
+				continue // these endpoints are streams
 			}
 			w := httptest.NewRecorder()
 			h.ServeHTTP(w, httptest.NewRequest(c.method, "http://localhost"+target, nil))
@@ -303,7 +303,8 @@ type transport func(*http.Request) (*http.Response, error)
 
 func (f transport) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
-// The stream of tables has the scope's members and candidates, and follows a label.
+// The stream of tables of a scope contains its members and candidates. If a label changes, the stream sends a new
+// table.
 func TestScopeTables(t *testing.T) {
 	inRoles(t, func(t *testing.T, c *clustertest.Cluster, h *api) {
 		p := serve(t, NewServer(h))
@@ -313,7 +314,7 @@ func TestScopeTables(t *testing.T) {
 		follow := func() {
 			t.Helper()
 			lines := l.next()
-			if len(lines) != 2 || lines[0] != "event: update" { // a comment: no news for 15 s
+			if len(lines) != 2 || lines[0] != "event: update" { // a comment, because nothing has changed for 15 s
 				t.Fatalf("no update, but %q after %+v", lines, state)
 			}
 			var u tablewire.Update

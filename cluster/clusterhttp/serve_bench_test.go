@@ -17,8 +17,7 @@ import (
 	"github.com/roost-cluster/roost/cluster/affinity/pinstore"
 )
 
-// BenchmarkServe compares the API over TCP with a handler that writes a constant. Both run
-// in a NewServer.
+// BenchmarkServe compares the API over TCP with a handler that writes a constant. Both run in a server from NewServer.
 func BenchmarkServe(b *testing.B) {
 	agent := solo(b, 1024)
 	second(b, agent)
@@ -56,7 +55,7 @@ func constant(answer []byte) http.Handler {
 	})
 }
 
-// second joins a node to the node of agent, and waits until both own partitions.
+// second starts a node that joins agent's node, and waits until both own partitions.
 func second(b *testing.B, agent *cluster.Agent) {
 	b.Helper()
 	cfg := soloConfig(agent.Config().Partitions)
@@ -74,8 +73,7 @@ func post(target, body string) string {
 		target, len(body), body)
 }
 
-// callAll sends b.N requests to srv over persistent connections, each with one request at
-// a time.
+// callAll sends b.N requests to srv over persistent connections. Each connection has one request in progress at a time.
 func callAll(b *testing.B, srv *http.Server, request string) {
 	b.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -120,8 +118,8 @@ func callAll(b *testing.B, srv *http.Server, request string) {
 	b.ReportMetric(float64(took[b.N*99/100].Microseconds()), "p99-µs")
 }
 
-// caller is a client that costs less than the server: it sends constant bytes, and reads
-// only the status and the length of a response.
+// caller is a client that needs less CPU time than the server. It sends constant bytes, and reads only the status and
+// the length of a response.
 type caller struct {
 	conn    net.Conn
 	answers *bufio.Reader

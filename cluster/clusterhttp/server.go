@@ -11,23 +11,22 @@ import (
 
 const writeTimeout = 75 * time.Second
 
-// NewServer returns a server for h. h can be the result of [Handler], or a mux that contains it. The server
-// limits the resources that idle, slow and hostile clients can use. Call Serve with a listener, or set Addr
-// and call ListenAndServe.
+// NewServer returns a server for h. h can be the result of [Handler], or a mux that contains it. The server limits the
+// resources that idle, slow and hostile clients can use. Call Serve with a listener, or set Addr and call
+// ListenAndServe.
 //
-// At most 4,096 connections are open at the same time, and at most 256 of them without a request in progress.
-// At either limit, the server closes the connection that has waited longest for its client. Idle connections
-// therefore cannot block other clients, and cannot use up the application's file descriptors or memory. If
-// you need more event streams ([Options].MaxStreams), set ConnState to nil to remove both limits.
+// At most 4,096 connections are open at the same time, and at most 256 of them without a request in progress. At either
+// limit, the server closes the connection that has waited longest for its client. Idle connections therefore cannot
+// block other clients, and cannot use up the application's file descriptors or memory. If you need more event streams
+// ([Options].MaxStreams), set ConnState to nil to remove both limits.
 //
-// On Linux and over HTTP/2, the server closes a connection whose client acknowledges nothing for 30 s. If a
-// host vanishes, its event streams therefore end within a minute.
+// On Linux and over HTTP/2, the server closes a connection whose client acknowledges nothing for 30 s. If a host
+// vanishes, its event streams therefore end within a minute.
 //
-// WriteTimeout is longer than most responses can take. An event stream instead sets a deadline for each
-// event, and a call that waits for agreement sets its own deadline. To set deadlines, the handler needs
-// http.ResponseController, so middleware around the handler must implement Unwrap. Without Unwrap, a stream
-// ends after WriteTimeout and its client reconnects. Shutdown ends the streams at once and waits for other
-// requests.
+// WriteTimeout is longer than most responses can take. An event stream instead sets a deadline for each event, and a
+// call that waits for agreement sets its own deadline. To set deadlines, the handler needs http.ResponseController, so
+// middleware around the handler must implement Unwrap. Without Unwrap, a stream ends after WriteTimeout and its client
+// reconnects. Shutdown ends the streams immediately and waits for other requests.
 func NewServer(h http.Handler) *http.Server {
 	if h == nil {
 		h = http.DefaultServeMux // like http.Server
@@ -66,9 +65,8 @@ const (
 	// default, the kernel buffers several megabytes for each event stream.
 	writeBuffer = 64 << 10
 
-	// ackTime is how long a client's host can fail to acknowledge data before its connection is closed. With
-	// the default of Linux, the event streams of a vanished host would keep their places for a quarter of an
-	// hour.
+	// ackTime is how long a client's host may leave data unacknowledged before the server closes the connection. With
+	// the default of Linux, the event streams of a vanished host would keep their places for a quarter of an hour.
 	ackTime = 30 * time.Second
 )
 
@@ -80,7 +78,7 @@ type conns struct {
 
 	mu      sync.Mutex
 	of      map[net.Conn]*conn
-	waiting list.List // of *conn, longest wait first
+	waiting list.List // elements are of type *conn; the first has waited longest
 }
 
 // conn is an open connection.
@@ -178,9 +176,8 @@ func (s *conns) wait(c *conn) {
 	}
 }
 
-// abort closes a connection at once. abort bypasses TLS, because TLS would first send an alert, which takes
-// up to 5 s if the client does not read. The kernel drops the rest of a response that the client has not
-// read.
+// abort closes a connection without waiting. abort bypasses TLS, because TLS would first send an alert, which takes up
+// to 5 s if the client does not read. The kernel drops the rest of a response that the client has not read.
 func (c *conn) abort() {
 	nc := raw(c.Conn)
 	if tcp, ok := nc.(*net.TCPConn); ok && c.asked {

@@ -8,7 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The kernel closes a connection whose client acknowledges nothing, on each server with ConnContext.
+// If a client acknowledges nothing, the kernel closes its connection. This works in any server that uses ConnContext.
 func TestAcknowledgements(t *testing.T) {
 	for name, srv := range map[string]*http.Server{"NewServer": NewServer(nil), "another": {ConnContext: ConnContext}} {
 		listener, err := net.Listen("tcp", "127.0.0.1:0")

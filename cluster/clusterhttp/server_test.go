@@ -18,8 +18,8 @@ import (
 	"github.com/roost-cluster/roost/cluster/clustertest"
 )
 
-// A client that sends many requests and reads no response costs one response, for a
-// limited time, also on a server that a program made by itself.
+// If a client sends many requests and reads no response, the server keeps one response for it, for a limited time. A
+// server that the program made itself does the same.
 func TestClientThatNeverReads(t *testing.T) {
 	for _, embedded := range []bool{false, true} {
 		inTrio(t, Options{}, func(t *testing.T, _ *clustertest.Cluster, h *api) {
@@ -43,8 +43,8 @@ func TestClientThatNeverReads(t *testing.T) {
 	}
 }
 
-// At the limit the server closes the connection that has waited longest for its client, and
-// never a connection with a request in progress.
+// At the limit of connections, the server closes the connection that has waited longest for a request, and never a
+// connection with a request in progress.
 func TestConnectionLimit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		release := make(chan struct{})
@@ -74,7 +74,7 @@ func TestConnectionLimit(t *testing.T) {
 		expect("the next", false, idle[0])
 		long = append(long, open("/long"), open("/long"))
 		expect("five of five", true, append(long, silent, begun)...)
-		for range 2 { // each replaces a waiting connection
+		for range 2 { // each new connection replaces a waiting connection
 			long = append(long, open("/long"))
 		}
 		expect("who waits", false, silent, begun)
@@ -94,8 +94,8 @@ func TestConnectionLimit(t *testing.T) {
 	})
 }
 
-// limited returns a function that opens connections to a server with such limits. The
-// server responds immediately, but to /long on release.
+// limited returns a function that opens connections to a server with these limits. The server responds immediately,
+// except to /long, where it waits for release.
 func limited(t *testing.T, limits *conns, release <-chan struct{}) (open func(path string) *visitor) {
 	t.Helper()
 	srv := NewServer(nil)
@@ -151,7 +151,7 @@ func (v *visitor) read() {
 	}
 }
 
-// NewServer applies the limits, which are well above the number of event streams.
+// NewServer sets the limits, which are far above the number of event streams.
 func TestNewServerLimitsConnections(t *testing.T) {
 	srv := NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
 	open := func(answered bool) (ours net.Conn) {
@@ -191,8 +191,8 @@ func TestNewServerLimitsConnections(t *testing.T) {
 	}
 }
 
-// A TLS connection that makes room is closed at once, also if its client reads nothing: the server accepts no
-// other one meanwhile.
+// If the server closes a waiting TLS connection to accept another one, closing takes no time, even if the client reads
+// nothing. Otherwise the server could not accept connections in the meantime.
 func TestTLSConnectionMakesRoom(t *testing.T) {
 	like := httptest.NewTLSServer(nil)
 	config := &tls.Config{Certificates: like.TLS.Certificates, SessionTicketsDisabled: true}

@@ -18,8 +18,8 @@ import (
 	"github.com/roost-cluster/roost/cluster/clustertest"
 )
 
-// TestStats: the counters are those of the agent, the settings include defaults, and the
-// key of the cluster is left out.
+// TestStats: the response has the agent's counters and its settings, including defaults, but not the key of the
+// cluster.
 func TestStats(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		key := []byte("0123456789abcdef")
@@ -30,7 +30,7 @@ func TestStats(t *testing.T) {
 		c.WaitAgreed(5 * time.Second)
 		rooms := startRooms(t, c, pinstore.NewMemory(), affinity.Config{})
 		a := c.Agent("a")
-		synctest.Wait() // for the rooms to read the events
+		synctest.Wait() // until the rooms have read the events
 
 		w := do(Handler(a, Options{Log: quiet, Rooms: rooms["a"]}), http.MethodGet, "/v1/stats", "")
 		var got Stats
@@ -38,7 +38,7 @@ func TestStats(t *testing.T) {
 			t.Fatalf("%d: %v", w.Code, err)
 		}
 		cfg, roomStats := a.Config(), rooms["a"].Stats()
-		roomStats.StoreWithin, roomStats.AskedWithin = nil, nil // only the metrics have them
+		roomStats.StoreWithin, roomStats.AskedWithin = nil, nil // only the metrics contain these fields
 		want := Stats{
 			Self: "a", State: "active", Counts: a.Snapshot().Stats, Rooms: &roomStats,
 			Readers: a.ReaderStats(),

@@ -21,18 +21,17 @@ import (
 	"github.com/roost-cluster/roost/placement"
 )
 
-// listener is a client that reads the stream as bytes.
+// listener is a client that reads the raw bytes of the stream.
 type listener struct {
 	t      *testing.T
 	conn   net.Conn
 	status int
 	header http.Header
 	in     *bufio.Reader
-	id     string // of the last batch
+	id     string // id of the last batch
 }
 
-// listen requests the stream and reads the headers of the response.
-// Headers are lines such as "Name: value".
+// listen requests the stream and reads the response's headers. The request's headers have the form "Name: value".
 func listen(t *testing.T, conn net.Conn, err error, headers ...string) *listener {
 	t.Helper()
 	return listenTo(t, conn, err, "/v1/events", headers...)
@@ -50,13 +49,13 @@ func listenTo(t *testing.T, conn net.Conn, err error, target string, headers ...
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		_ = conn.Close() // first: closing the body would read it to its end
+		_ = conn.Close() // close the connection first, because closing the body would read the rest
 		_ = resp.Body.Close()
 	})
 	return &listener{t: t, conn: conn, status: resp.StatusCode, header: resp.Header, in: bufio.NewReader(resp.Body)}
 }
 
-// next returns the lines of the next event or comment; nil at the end.
+// next returns the lines of the next event or comment, or nil at the end of the stream.
 func (l *listener) next() (lines []string) {
 	l.t.Helper()
 	for {
@@ -147,7 +146,7 @@ func TestStream(t *testing.T) {
 	})
 }
 
-// The headers arrive immediately, the first batch with the first table.
+// The headers arrive immediately. The first batch arrives when the agent has its first table.
 func TestStreamBeforeReady(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := clustertest.New(t, clustertest.Options{Config: func(cfg *cluster.Config) { cfg.Debounce = time.Second }})
@@ -163,8 +162,8 @@ func TestStreamBeforeReady(t *testing.T) {
 	})
 }
 
-// A client that does not read is dropped after ten seconds, which frees its place; it
-// delays no other client.
+// A client that does not read is dropped after ten seconds, so another client can have its stream. It does not delay
+// other clients.
 func TestStreamDropsSlowReader(t *testing.T) {
 	inTrio(t, Options{}, func(t *testing.T, _ *clustertest.Cluster, h *api) {
 		var running atomic.Int32
@@ -224,8 +223,8 @@ func TestStreamsAreBounded(t *testing.T) {
 	})
 }
 
-// Shutdown waits for other requests, but not for streams, which have no end. A client that
-// does not read delays it by the time of one event.
+// Shutdown waits for other requests but ends streams. A client that does not read delays Shutdown by at most the time
+// that one event may take.
 func TestShutdownEndsStreams(t *testing.T) {
 	for reads, most := range map[bool]time.Duration{true: time.Second, false: sendTime + time.Second} {
 		inTrio(t, Options{}, func(t *testing.T, _ *clustertest.Cluster, h *api) {
@@ -252,8 +251,7 @@ func TestShutdownEndsStreams(t *testing.T) {
 	}
 }
 
-// Behind a middleware with a writer that cannot flush, the stream fails instead of delaying
-// events.
+// If a middleware's response writer cannot flush, the stream fails instead of delaying events.
 func TestStreamNeedsFlush(t *testing.T) {
 	inTrio(t, Options{}, func(t *testing.T, _ *clustertest.Cluster, h *api) {
 		w := httptest.NewRecorder()

@@ -72,7 +72,7 @@ func (a *api) sendTables(ctx context.Context, t *tables, s *sse.Stream, keepAliv
 		select {
 		case <-next:
 		case <-quiet.C:
-			if p := a.stalled(); p != nil { // a comment would confirm the table
+			if p := a.stalled(); p != nil { // a comment would tell the client that its table is current
 				return p
 			}
 			if err := s.Send([]byte(sse.KeepAlive)); err != nil {

@@ -7,8 +7,8 @@ import (
 	"github.com/roost-cluster/roost/cluster/clustertest"
 )
 
-// A routing client that comes while an agent joins again, after a time without routing clients, is sent the
-// agent's last table as a stale one, and then the next one.
+// A fenced agent has had no routing clients for a while. If a routing client connects before the agent has rejoined,
+// the client gets the agent's last table, marked as stale, and later the next table.
 func TestTableDuringFence(t *testing.T) {
 	inTrio(t, Options{Log: quiet}, func(t *testing.T, c *clustertest.Cluster, h *api) {
 		agent := c.Agent("a")

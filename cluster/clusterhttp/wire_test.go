@@ -8,11 +8,11 @@ import (
 	"time"
 )
 
-// Pipes on virtual time cannot do this: real sockets with their buffers, and HTTP/2,
-// which treats deadlines in another way. TestCrowd has clients that never read.
+// These tests need real sockets with their buffers, and HTTP/2, which handles deadlines differently. In-memory pipes
+// have neither. In TestCrowd, some clients never read.
 
-// Neither silence for longer than the time of one write nor the server's timeouts end a
-// stream. The times are long, because a busy machine needs a part of them to begin an answer.
+// A stream continues even if no event occurs for longer than one write may take, or for longer than the server's
+// timeouts. The times are long, because a busy machine may be slow to begin a response.
 func TestQuietStream(t *testing.T) {
 	agent := solo(t, 16)
 	for _, http2 := range []bool{false, true} {

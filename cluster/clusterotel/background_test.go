@@ -12,9 +12,8 @@ import (
 	"github.com/roost-cluster/roost/cluster/clusterotel"
 )
 
-// Ten minutes of heartbeats, refreshes of pins and sweeps create no trace, even if the
-// callers that created the pins were traced. The death of a node creates one trace for each
-// batch of rooms that move.
+// Ten minutes of heartbeats, pin refreshes and sweeps create no trace, even if the callers that created the pins were
+// traced. When a node crashes, each batch of rooms that moves has one trace.
 func TestBackground(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newRoomCluster(t, clusterotel.Options{})
@@ -42,7 +41,7 @@ func TestBackground(t *testing.T) {
 			}
 		}
 		span.End()
-		time.Sleep(time.Second) // their calls have ended
+		time.Sleep(time.Second) // until their calls have ended
 		h.spans.Reset()
 
 		idle := 10 * time.Minute

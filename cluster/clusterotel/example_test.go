@@ -21,10 +21,9 @@ import (
 	"github.com/roost-cluster/roost/cluster/clusterotel"
 )
 
-// A program with OpenTelemetry traces its rooms, the API that it serves, and its calls of
-// the API of other nodes.
+// A program with OpenTelemetry traces its rooms, its own API, and its calls to the API of other nodes.
 func ExampleNew() {
-	// A program does this once, with an exporter of its choice.
+	// Do this once per program, with an exporter of your choice.
 	spans := tracetest.NewInMemoryExporter()
 	otel.SetTracerProvider(trace.NewTracerProvider(trace.WithSyncer(spans)))
 	otel.SetTextMapPropagator(propagation.TraceContext{})

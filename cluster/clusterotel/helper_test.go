@@ -34,8 +34,7 @@ func TestMain(m *testing.M) { leak.Main(m) }
 
 var quiet = slog.New(slog.DiscardHandler)
 
-// faulty is a store that fails on demand. Its errors name the room, like those of
-// redisstore.
+// faulty is a store that fails if the test wants that. Like the errors of redisstore, its errors name the room.
 type faulty struct {
 	pinstore.Store
 	refuses, hangs atomic.Bool
@@ -63,11 +62,11 @@ func (f *faulty) Swap(ctx context.Context, ops ...pinstore.Op) []pinstore.Result
 	return results
 }
 
-// Notify reports nothing: the memory store would also report a caller's own changes, and
-// the caller would read again at an unpredictable moment.
+// Notify reports nothing. The memory store would report a caller's own changes, too, so the caller would read again at
+// an unpredictable moment.
 func (f *faulty) Notify(func(string)) (stop func()) { return func() {} }
 
-// roomCluster is a cluster of a, b and c that is traced, with rooms on each node.
+// roomCluster is a traced cluster of a, b and c, with rooms on each node.
 type roomCluster struct {
 	*clustertest.Cluster
 	store    faulty
@@ -77,7 +76,7 @@ type roomCluster struct {
 	rooms    map[string]*affinity.Resolver
 }
 
-// newRoomCluster is for bubbles.
+// newRoomCluster starts a roomCluster in a synctest bubble.
 func newRoomCluster(t *testing.T, opts clusterotel.Options) *roomCluster {
 	t.Helper()
 	h := &roomCluster{
@@ -104,7 +103,7 @@ func newRoomCluster(t *testing.T, opts clusterotel.Options) *roomCluster {
 
 const token = "the-secret-token"
 
-// client returns a client of a node, both ends traced.
+// client returns a client of a node. Client and server are traced.
 func (h *roomCluster) client(t *testing.T, id string) *clusterhttp.Client {
 	t.Helper()
 	opts := []otelhttp.Option{
@@ -120,8 +119,8 @@ func (h *roomCluster) client(t *testing.T, id string) *clusterhttp.Client {
 	}
 }
 
-// tree returns and resets the trace: a line for each span, indented below its parent, with
-// the status if it is an error, and events.
+// tree returns the trace as text and resets it. Each span has a line, indented below its parent, with the error if the
+// span failed, and with the events of the span.
 func (h *roomCluster) tree() string {
 	spans := h.spans.GetSpans()
 	h.spans.Reset()
@@ -156,7 +155,7 @@ func (h *roomCluster) tree() string {
 	return b.String()
 }
 
-// text is the whole content of spans.
+// text returns everything that the spans contain as text.
 func text(spans tracetest.SpanStubs) string {
 	var b strings.Builder
 	for _, s := range spans {
@@ -173,7 +172,7 @@ func text(spans tracetest.SpanStubs) string {
 	return b.String()
 }
 
-// attributes returns the attributes of the only span of that kind and name.
+// attributes returns the attributes of the only span with this kind and name.
 func attributes(t *testing.T, spans tracetest.SpanStubs, kind oteltrace.SpanKind, name string) map[string]string {
 	t.Helper()
 	found := make(map[string]string)
@@ -192,7 +191,7 @@ func attributes(t *testing.T, spans tracetest.SpanStubs, kind oteltrace.SpanKind
 	return found
 }
 
-// roomOn returns a room in a partition of a node.
+// roomOn returns a room in a partition that a node owns.
 func (h *roomCluster) roomOn(t *testing.T, id lease.NodeID) string {
 	t.Helper()
 	for i := range 1000 {

@@ -57,9 +57,9 @@ func (t transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	return t.base.RoundTrip(r)
 }
 
-// Brief reports whether a request should have a span. Brief returns false for streams, because their spans
-// would last for hours, and for probes and scrapes, because they would create a trace every few seconds. Use
-// Brief with otelhttp.WithFilter.
+// Brief reports whether a request should have a span. It returns false for streams, because their spans would last for
+// hours, and for probes and scrapes, because they would create a trace every few seconds. Use Brief with
+// otelhttp.WithFilter.
 func Brief(r *http.Request) bool {
 	path := r.URL.EscapedPath() // escaped, so a slash in the name of a room is not a separator
 	for _, end := range []string{"/v1/events", "/v1/table", "/healthz", "/readyz", "/metrics"} {

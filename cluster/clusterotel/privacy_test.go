@@ -11,8 +11,7 @@ import (
 	"github.com/roost-cluster/roost/cluster/clusterotel"
 )
 
-// No trace holds a name unless RoomNames is set, and no trace ever holds a token, with any
-// kind of error.
+// No trace contains a room's name unless RoomNames is set, and no trace ever contains a token, whatever error occurs.
 func TestNames(t *testing.T) {
 	for _, named := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {

@@ -16,8 +16,8 @@ import (
 	"github.com/roost-cluster/roost/internal/pipenet"
 )
 
-// A stream of events works through both layers: each event arrives immediately, and the
-// server's WriteTimeout does not end it. It is one span, or none with the filter Brief.
+// A stream of events works if both the client and the server are traced. Each event arrives immediately, and the
+// server's WriteTimeout does not end the stream. The stream has one span, or none with the filter Brief.
 func TestStream(t *testing.T) {
 	for name, c := range map[string]struct {
 		filters []otelhttp.Option

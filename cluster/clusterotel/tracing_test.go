@@ -106,7 +106,7 @@ POST /v1/rooms/{room}/resolve
 	})
 }
 
-// A trace shows the effect of a failing store on a join, and that later calls skip it.
+// A trace shows how a failing store affects a join, and that later calls skip the store.
 func TestTrouble(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newRoomCluster(t, clusterotel.Options{})
@@ -146,7 +146,7 @@ join
 	})
 }
 
-// A pin to a dead node costs a join three calls, which all have spans.
+// If a room is pinned to a dead node, a join calls the store three times. Each call has a span.
 func TestVoidPin(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newRoomCluster(t, clusterotel.Options{})
@@ -169,7 +169,7 @@ join
 	})
 }
 
-// Calls other than resolve and host appear by their calls of the store.
+// Calls other than resolve and host have no span of their own, but their calls to the store have one.
 func TestCalls(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newRoomCluster(t, clusterotel.Options{})
@@ -202,7 +202,7 @@ func TestCalls(t *testing.T) {
 	})
 }
 
-// A room on another node is a result, a failed call is an error.
+// If a room is on another node, the span has no error. If a call fails, it has the error.
 func TestHost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newRoomCluster(t, clusterotel.Options{})
@@ -233,8 +233,8 @@ join
 	})
 }
 
-// Concurrent callers for one room share a call of the store, which is part of one trace,
-// even if that caller does not wait for it.
+// Concurrent callers for one room share a call to the store. The call belongs to one caller's trace, even if that
+// caller stops waiting.
 func TestShared(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newRoomCluster(t, clusterotel.Options{})

@@ -17,8 +17,8 @@ type Collector struct {
 	view     func() *view // called at each scrape
 }
 
-// New returns a collector for an agent and, unless rooms is nil, for its rooms. The collector needs no Close,
-// and may outlive the agent and the rooms.
+// New returns a collector for an agent and, unless rooms is nil, for its rooms. The collector needs no Close, and you
+// can use it after the agent and the rooms have ended.
 func New(agent *cluster.Agent, rooms *affinity.Resolver) *Collector {
 	cfg := agent.Config()
 	families := append(agentFamilies(), lookupFamily())

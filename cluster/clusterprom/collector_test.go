@@ -20,8 +20,8 @@ import (
 	"github.com/roost-cluster/roost/placement"
 )
 
-// TestEveryCounterIsShown sets each counter of an agent and its rooms to a different value,
-// and finds the metric with that value: testdata/fields is for people to read.
+// TestEveryCounterIsShown sets each counter of an agent and of its rooms to a different value, and looks for a metric
+// with that value. testdata/fields lists the result for readers.
 func TestEveryCounterIsShown(t *testing.T) {
 	v := view{Snapshot: &cluster.Snapshot{Self: new(cluster.Member)}, cfg: &cluster.Config{Strategy: placement.Rendezvous()}}
 	fields := make(map[float64]string)
@@ -75,7 +75,7 @@ func TestEveryCounterIsShown(t *testing.T) {
 	golden(t, "testdata/fields", text.String())
 }
 
-// fixed collects families of one view.
+// fixed returns a collector that collects these families from v at each scrape.
 func fixed(v *view, families ...family) *Collector {
 	return &Collector{families, func() *view { return v }}
 }
@@ -149,7 +149,7 @@ func TestLifeOfACluster(t *testing.T) {
 	})
 }
 
-// disguised is another strategy under the name of rendezvous, as in a faulty build.
+// disguised is a different strategy with the name of rendezvous, as a faulty build could have it.
 type disguised struct{ placement.Strategy }
 
 func (disguised) Name() string { return placement.Rendezvous().Name() }
@@ -207,7 +207,7 @@ func TestMisroutes(t *testing.T) {
 	})
 }
 
-// TestAsManySeries: neither nodes nor partitions add series.
+// TestAsManySeries: additional nodes or partitions do not add series.
 func TestAsManySeries(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := started(t, "a")
@@ -254,7 +254,7 @@ func TestPercentile(t *testing.T) {
 	}
 }
 
-// A loop that hangs in its body is visible, even if other readers keep up.
+// If one reader of events hangs in its loop body, a metric shows that, even if other readers keep up.
 func TestEventLag(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := started(t, "a", "b", "c")

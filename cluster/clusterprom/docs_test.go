@@ -19,7 +19,7 @@ import (
 
 const docs = "../../docs/"
 
-// newView is of a new agent with rooms.
+// newView returns the view of a new agent with rooms.
 func newView() *view {
 	cfg := cluster.Config{Strategy: placement.Rendezvous()}
 	self := &cluster.Member{State: lease.Active}
@@ -41,7 +41,7 @@ func gather(t *testing.T, all ...prometheus.Collector) []*dto.MetricFamily {
 	return families
 }
 
-// TestMetricsReference: the sections of docs/metrics.md hold what a scrape returns.
+// TestMetricsReference: the sections of docs/metrics.md contain what a scrape returns.
 func TestMetricsReference(t *testing.T) {
 	var text strings.Builder
 	head, _, _ := strings.Cut(read(t, docs+"metrics.md"), "## ")
@@ -68,7 +68,7 @@ func TestMetricsReference(t *testing.T) {
 	golden(t, docs+"metrics.md", strings.TrimSuffix(text.String(), "\n"))
 }
 
-// labelsOf names the labels of a family, with the values of labels that have fixed values.
+// labelsOf lists the labels of a family. If a label has fixed values, it lists the values, too.
 func labelsOf(f *dto.MetricFamily) string {
 	var names []string
 	values := make(map[string][]string)
@@ -89,7 +89,7 @@ func labelsOf(f *dto.MetricFamily) string {
 	return strings.Join(names, ", ")
 }
 
-// exposed are the metrics of roost agent, with the values that each label can have.
+// exposed returns the metrics of roost agent, with the values that each label can have.
 func exposed(t *testing.T) map[string]map[string][]string {
 	t.Helper()
 	names := make(map[string]map[string][]string)

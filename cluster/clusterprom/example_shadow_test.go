@@ -16,19 +16,19 @@ import (
 	"github.com/roost-cluster/roost/placement"
 )
 
-// Ring is what decides today: ringpop, dskit, a hash library.
+// Ring is the ring that decides today, such as ringpop, dskit or a hash library.
 type Ring interface {
 	Lookup(key string) (addr string) // the node of a key
 	Addrs() []string                 // all nodes
 }
 
-// Shadow looks keys up in two rings, and counts the differences.
+// Shadow looks up keys in two rings, and counts the differences.
 type Shadow struct {
 	Old     Ring
 	Agent   *cluster.Agent
-	Share   func() placement.Partition // keys of partitions below this one are roost's: 0 none, 1,024 all
-	Lookups *prometheus.CounterVec     // by result
-	Unknown prometheus.Gauge           // nodes that one of the two does not have
+	Share   func() placement.Partition // roost decides about keys in partitions below this one: 0 is none, 1,024 is all
+	Lookups *prometheus.CounterVec     // counted by result
+	Unknown prometheus.Gauge           // nodes that only one of the two rings has
 }
 
 // Lookup returns the node of a key.
@@ -50,7 +50,7 @@ func (s *Shadow) Lookup(key string) string {
 	return old
 }
 
-// Compare compares the members. Call it once a second.
+// Compare compares the members of the two rings. Call it once a second.
 func (s *Shadow) Compare() {
 	one := make(map[string]int)
 	for _, addr := range s.Old.Addrs() {
@@ -68,7 +68,7 @@ func (s *Shadow) Compare() {
 	s.Unknown.Set(float64(unknown))
 }
 
-// A program runs its present ring and roost side by side: see docs/migrating.md.
+// A program runs its current ring and roost side by side. docs/migrating.md explains how.
 func Example_shadow() {
 	agent, err := cluster.Start(context.Background(), cluster.Config{
 		ID: "node-1", Bind: "127.0.0.1:0", APIAddr: "10.0.0.1:443", Bootstrap: true, Network: cluster.Local,
@@ -109,7 +109,7 @@ func Example_shadow() {
 	// shadow_unknown_nodes 1
 }
 
-// halves is a ring of two nodes, by the length of the key.
+// halves is a ring of two nodes that picks a node by the length of the key.
 type halves [2]string
 
 func (h halves) Lookup(key string) string { return h[len(key)%2] }

@@ -7,8 +7,8 @@ import (
 	"github.com/roost-cluster/roost/lease"
 )
 
-// A fenced node still shows the members that it knew before the fence. Metrics of live members leave them
-// out.
+// A fenced node still lists the members that it knew before the fence, but metrics about live members do not count
+// them.
 func TestLiveDuringFence(t *testing.T) {
 	self, other := &cluster.Member{Profile: lease.Profile{ID: "a"}}, &cluster.Member{Profile: lease.Profile{ID: "b"}}
 	s := &cluster.Snapshot{Self: self, Members: []*cluster.Member{self, other}}

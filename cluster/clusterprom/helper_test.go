@@ -44,7 +44,7 @@ func read(t *testing.T, path string) string {
 	return string(b)
 }
 
-// started returns a cluster in agreement. It is for bubbles.
+// started returns a cluster whose nodes agree. Call it in a synctest bubble.
 func started(t *testing.T, ids ...string) *clustertest.Cluster {
 	t.Helper()
 	c := clustertest.New(t, clustertest.Options{Config: func(cfg *cluster.Config) { cfg.Partitions = 64 }})
@@ -53,11 +53,11 @@ func started(t *testing.T, ids ...string) *clustertest.Cluster {
 	return c
 }
 
-// samples are the values that a scrape returns, by name and labels as in
-// roost_members{state="active"}; of a summary, its _sum and _count.
+// samples are the values that a scrape returns. The key is the name with the labels, as in
+// roost_members{state="active"}. A summary has its _sum and _count.
 type samples map[string]float64
 
-// scrape also checks that the metrics match their descriptions.
+// scrape returns the samples, and checks that the metrics match their descriptions.
 func scrape(t *testing.T, c prometheus.Collector) samples {
 	t.Helper()
 	got := make(samples)
@@ -92,7 +92,7 @@ func scrape(t *testing.T, c prometheus.Collector) samples {
 	return got
 }
 
-// want fails the test unless the values are these.
+// want fails the test unless the samples have these values.
 func (s samples) want(t *testing.T, want samples) {
 	t.Helper()
 	for _, name := range slices.Sorted(maps.Keys(want)) {
@@ -102,7 +102,7 @@ func (s samples) want(t *testing.T, want samples) {
 	}
 }
 
-// grew fails the test unless all of these have grown.
+// grew fails the test unless all of these samples have grown.
 func (s samples) grew(t *testing.T, before samples, names ...string) {
 	t.Helper()
 	for _, name := range names {

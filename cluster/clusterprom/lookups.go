@@ -8,8 +8,8 @@ import (
 	"github.com/roost-cluster/roost/cluster"
 )
 
-// lookups measures a batch of lookups at each scrape. lookups does not measure a single lookup, because
-// reading the clock takes longer than a lookup.
+// lookups measures a batch of lookups at each scrape. It does not measure a single lookup, because reading the clock
+// takes longer than a lookup.
 type lookups struct {
 	keys [256]string
 

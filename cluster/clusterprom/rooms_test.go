@@ -19,7 +19,7 @@ import (
 
 var quiet = slog.New(slog.DiscardHandler)
 
-// flaky is a store that hangs on demand.
+// flaky is a store that hangs if the test wants that.
 type flaky struct {
 	pinstore.Store
 	hangs atomic.Bool
@@ -27,7 +27,7 @@ type flaky struct {
 
 func (f *flaky) wait(ctx context.Context) error {
 	if !f.hangs.Load() {
-		time.Sleep(time.Millisecond) // there and back
+		time.Sleep(time.Millisecond) // a round trip
 		return nil
 	}
 	<-ctx.Done()
@@ -97,7 +97,7 @@ func TestRooms(t *testing.T) {
 		wrong := 0
 		for i := range rooms {
 			room := fmt.Sprint("room-", i)
-			for range 2 { // by the hash, then by its pin
+			for range 2 { // first placed by the hash, then found by its pin
 				if _, err := h.rooms["a"].Resolve(t.Context(), room, affinity.Demand{Size: 2}); err != nil {
 					t.Fatal(err)
 				}
@@ -130,7 +130,7 @@ func TestRooms(t *testing.T) {
 		if calls == 0 || took < 0.99*calls/1000 || took > 1.01*calls/1000 {
 			t.Errorf("%v calls of a millisecond took %v s", calls, took)
 		}
-		// A resolve call without a pin in the cache takes one call of the store, and every one is within some range.
+		// If a pin is not in the cache, resolve calls the store once. Every call ends within the largest bucket.
 		asked := before["roost_rooms_resolve_duration_seconds_count"]
 		if pinned := before[`roost_rooms_resolved_total{source="pinned"}`]; asked < rooms || asked > rooms+pinned {
 			t.Errorf("%v resolve calls of %d rooms took a call of the store, %v found a pin", asked, rooms, pinned)
@@ -192,10 +192,10 @@ func TestStore(t *testing.T) {
 		scrape(t, h.of["a"]).want(t, samples{
 			"roost_store_up": 0, `roost_store_breaker{state="open"}`: 1, `roost_store_breaker{state="closed"}`: 0,
 			`roost_rooms_resolved_total{source="degraded"}`: 5, "roost_store_errors_total": 5,
-			"roost_store_call_duration_seconds_count": 3, // then the breaker is open
+			"roost_store_call_duration_seconds_count": 3, // after three calls, the breaker is open
 		})
 		time.Sleep(10 * time.Second)
-		scrape(t, h.of["b"]).want(t, samples{"roost_store_up": 0}) // it only signs
+		scrape(t, h.of["b"]).want(t, samples{"roost_store_up": 0}) // it only sends heartbeats
 		h.store.hangs.Store(false)
 		time.Sleep(10 * time.Second)
 		if _, err := h.rooms["a"].Resolve(t.Context(), "later", affinity.Demand{}); err != nil {

@@ -23,7 +23,7 @@ const (
 	dashboard = "../../deploy/grafana/roost.json"
 )
 
-// promtool runs the promtool of Prometheus.
+// promtool runs Prometheus' promtool.
 func promtool(t *testing.T, args ...string) {
 	t.Helper()
 	out, err := exec.CommandContext(t.Context(), "promtool", args...).CombinedOutput()
@@ -59,7 +59,8 @@ func readRules(t *testing.T, file string) (all []rule) {
 	return all
 }
 
-// TestOneThreshold: the alert and the dashboard call uneven what the advice of doctor, page, log and commands does.
+// TestOneThreshold: the alert and the dashboard use the same threshold for an uneven balance as the advice of the
+// doctor, the page, the log and the commands.
 func TestOneThreshold(t *testing.T) {
 	advises := func(cv float64) bool {
 		return placement.Balance{Counts: map[lease.NodeID]int{"a": 500, "b": 524}, MaxMean: 1, CV: cv}.Advice() != ""
@@ -104,8 +105,8 @@ func TestOneThreshold(t *testing.T) {
 	}
 }
 
-// TestRunbooks: every alert has a summary and a link to an existing section; every section
-// belongs to an alert; every alert fires in a test.
+// TestRunbooks: every alert has a summary and a link to an existing section, every section belongs to an alert, and
+// every alert fires in a test.
 func TestRunbooks(t *testing.T) {
 	tests := read(t, rules+"alerts_test.yml") + read(t, rules+"hours_test.yml")
 	sections := make(map[string]bool)
@@ -135,7 +136,7 @@ func TestRunbooks(t *testing.T) {
 	}
 }
 
-// TestNamesExist: rules and the dashboard use only metrics and labels that exist.
+// TestNamesExist: the rules and the dashboard use only metrics and labels that exist.
 func TestNamesExist(t *testing.T) {
 	known := exposed(t)
 	exprs := make(map[string]string)
@@ -159,7 +160,7 @@ func TestNamesExist(t *testing.T) {
 			}
 		}
 	}
-	// Promtool checks the rest of the dashboard's expressions, if they look like rules.
+	// The dashboard's expressions are written as rules, so that promtool can check them.
 	var asRules strings.Builder
 	asRules.WriteString("groups: [{name: dashboard, rules: [\n")
 	fill := strings.NewReplacer("$__rate_interval", "5m", "$__range", "1h", "$job", "x", "$instance", "x")
@@ -174,7 +175,7 @@ func TestNamesExist(t *testing.T) {
 	promtool(t, "check", "rules", file)
 }
 
-// TestEveryMetricHasAPanel: a metric that nobody can see on the dashboard needs a reason.
+// TestEveryMetricHasAPanel: if the dashboard does not show a metric, the test must list a reason.
 func TestEveryMetricHasAPanel(t *testing.T) {
 	hidden := map[string]string{
 		"roost_node_info":              "its labels are the variables of the dashboard",
@@ -184,7 +185,7 @@ func TestEveryMetricHasAPanel(t *testing.T) {
 		"roost_rooms_evacuating":       "an evacuation shows by the rooms that are left",
 	}
 	queries := slices.Collect(maps.Values(panels(t)))
-	for _, r := range readRules(t, "recording.yml") { // a metric can be on a panel by a recording rule
+	for _, r := range readRules(t, "recording.yml") { // a panel can show a metric via a recording rule
 		if slices.ContainsFunc(queries, func(q string) bool { return strings.Contains(q, r.Record) }) {
 			queries = append(queries, r.Expr)
 		}
@@ -213,7 +214,7 @@ func TestEveryMetricHasAPanel(t *testing.T) {
 	}
 }
 
-// TestUnknownIsFound: unknown finds the problems that TestNamesExist looks for.
+// TestUnknownIsFound: the function unknown finds the problems that TestNamesExist looks for.
 func TestUnknownIsFound(t *testing.T) {
 	known := exposed(t)
 	known["job:roost_members:max"] = map[string][]string{}
@@ -270,7 +271,7 @@ func unknown(expr string, known map[string]map[string][]string) (problems []stri
 	return problems
 }
 
-// isLabel reports whether a name is the name of a label, such as roost_version.
+// isLabel reports whether a name is a label's name, such as roost_version.
 func isLabel(name string, known map[string]map[string][]string) bool {
 	for _, labels := range known {
 		if _, ok := labels[name]; ok {

@@ -46,7 +46,7 @@ func (c *Cluster) Batches(id string) []events.Batch {
 	return slices.Clone(r.ledger.Batches)
 }
 
-// Disagreements returns all problems of the running nodes: different members, different tables, partitions
+// Disagreements returns all problems of the running nodes. Problems are different members, different tables, partitions
 // that are not owned by exactly one node, and events that contradict a node's current members and partitions.
 func (c *Cluster) Disagreements() []string {
 	var problems []string

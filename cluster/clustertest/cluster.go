@@ -77,8 +77,7 @@ func New(tb testing.TB, opts Options) *Cluster {
 	return c
 }
 
-// close stops all agents, and then waits for memberlist's last timers, which would otherwise outlive the
-// synctest bubble.
+// close stops all agents, and then waits for memberlist's last timers. They must end before the synctest bubble ends.
 func (c *Cluster) close() {
 	for _, n := range append(c.all(), c.gone...) {
 		n.gate.open()

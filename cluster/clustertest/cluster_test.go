@@ -10,7 +10,7 @@ import (
 	"github.com/roost-cluster/roost/cluster/clustertest"
 )
 
-// The checks find each kind of disagreement.
+// Check finds each kind of disagreement.
 func TestDisagreementsAreFound(t *testing.T) {
 	for name, c := range map[string]struct {
 		breakIt func(c *clustertest.Cluster)
@@ -19,7 +19,7 @@ func TestDisagreementsAreFound(t *testing.T) {
 		"crash": {func(c *clustertest.Cluster) { c.Crash("b") }, "a sees members [a b c], but the running nodes are [a c]"},
 		"split": {func(c *clustertest.Cluster) { c.Split([]string{"a"}, []string{"b", "c"}); time.Sleep(10 * time.Second) }, "is owned by [a"},
 		"cut":   {func(c *clustertest.Cluster) { c.Cut("a", "b"); c.Cut("c", "b"); time.Sleep(7 * time.Second) }, "b sees members [b], "},
-		"deaf":  {func(c *clustertest.Cluster) { c.SetLossOf("b", 0, 1); time.Sleep(7 * time.Second) }, "b has table"}, // of before its fence
+		"deaf":  {func(c *clustertest.Cluster) { c.SetLossOf("b", 0, 1); time.Sleep(7 * time.Second) }, "b has table"}, // the table from before its fence
 		"mute":  {func(c *clustertest.Cluster) { c.SetLossOf("b", 1, 0); time.Sleep(7 * time.Second) }, "a sees members [a c], "},
 		"join":  {func(c *clustertest.Cluster) { c.Start("d") }, "has table"},
 		"pause": {func(c *clustertest.Cluster) { c.Pause("b"); time.Sleep(7 * time.Second) }, "b has table"},

@@ -8,8 +8,7 @@ import (
 	"github.com/roost-cluster/roost/cluster/clustertest"
 )
 
-// A test of a program: three nodes in memory, one of which crashes. A virtual minute
-// takes milliseconds.
+// A test runs three nodes in memory, and one of them crashes. A virtual minute takes milliseconds.
 func Example() {
 	_ = func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
@@ -22,7 +21,7 @@ func Example() {
 				t.Fatal(err)
 			}
 			c.Crash(string(owner.ID))
-			c.WaitAgreed(time.Second) // the end of a process is confirmed
+			c.WaitAgreed(time.Second) // other nodes confirm that the process has ended
 
 			for _, id := range c.IDs() {
 				if c.Agent(id).IsOwner("room-17") {

@@ -14,8 +14,8 @@ import (
 	"github.com/roost-cluster/roost/cluster/clustertest"
 )
 
-// start starts a node as a program in a pod does, on a port of loopback. The service lists its pod at a port
-// where nobody answers, until put knows the port of the node.
+// start starts a node as a program in a pod does, on a loopback port. Until put sets the node's port, the service lists
+// the pod with a port where nobody answers.
 func start(t *testing.T, s *server, api *rest.Config, name string) *cluster.Agent {
 	t.Helper()
 	return startWith(t, s, api, name, cluster.Config{LeaseTTL: 10 * time.Second})
@@ -39,7 +39,7 @@ func startWith(t *testing.T, s *server, api *rest.Config, name string, cfg clust
 	return agent
 }
 
-// put makes agents the pods of the service, each in a slice with its port.
+// put makes the service list exactly these agents' pods. Each pod has its own slice with its port.
 func (s *server) put(agents ...*cluster.Agent) {
 	s.change(func() { clear(s.slices) })
 	s.serve("app", "sfu", 0)
@@ -50,7 +50,7 @@ func (s *server) put(agents ...*cluster.Agent) {
 	}
 }
 
-// awaitRequests waits for so many requests more, answered or not.
+// awaitRequests waits for n more requests, whether they are answered or not.
 func (s *server) awaitRequests(t *testing.T, n int) {
 	t.Helper()
 	asked := func() int {
@@ -75,14 +75,14 @@ func agree(t *testing.T, agents ...*cluster.Agent) {
 	})
 }
 
-// Over real connections: nodes that did not see each other find each other, a newcomer joins only by
-// discovery, and neither lost endpoints nor a dead API server change anything for members.
+// Over real connections, nodes that started without seeing each other find each other, and a new node joins only via
+// discovery. Missing endpoints or a dead API server do not affect members.
 func TestAgents(t *testing.T) {
 	s := newServer(t)
 	api := s.over(t)
 	a := start(t, s, api, "a")
 	<-a.Ready()
-	b := start(t, s, api, "b") // it does not see a, as in a split from the start
+	b := start(t, s, api, "b") // it does not see a, as if the network was split
 	<-b.Ready()
 	if len(a.Members()) != 1 || len(b.Members()) != 1 {
 		t.Fatalf("%d and %d members without each other's endpoint", len(a.Members()), len(b.Members()))
@@ -93,7 +93,7 @@ func TestAgents(t *testing.T) {
 	c := start(t, s, api, "c")
 	agree(t, a, b, c)
 
-	s.put() // as when a selector is edited by mistake
+	s.put() // as if a selector is changed by mistake
 	digest := a.Snapshot().Digest()
 	s.awaitRequests(t, 6)
 	s.become("down")
@@ -113,14 +113,14 @@ func TestAgents(t *testing.T) {
 	agree(t, a, b, d)
 }
 
-// Nodes find each other before any of them is ready. A split heals by discovery alone in which the nodes are replaced
-// that knew both sides.
+// Nodes find each other before any of them is ready. After a split, all nodes that knew both sides are replaced, so the
+// sides can find each other only via discovery.
 func TestFleet(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, c := newServer(t), clustertest.New(t, clustertest.Options{})
 		at := func(id string) string {
 			return map[string]string{"a": "10.0.0.2", "b": "10.0.0.3", "c": "10.0.0.4", "d": "10.0.0.5"}[id]
-		} // by clustertest
+		} // the addresses that clustertest assigns
 		add := func(s *server, id string, others ...string) {
 			s.pod(id, at(id), nil)
 			s.serve("app", "sfu", 7946, append(others, at(id))...)
@@ -148,7 +148,7 @@ func TestFleet(t *testing.T) {
 			t.Errorf("the zone is %q", zone)
 		}
 
-		// a and b lose c and the API server. Later d joins c, which then ends.
+		// The nodes a and b lose c and the API server. Later, d joins c, and then c leaves.
 		s.become("down")
 		c.Split([]string{"a", "b"}, []string{"c"})
 		time.Sleep(10 * time.Minute)

@@ -169,7 +169,7 @@ func backoff() wait.Backoff {
 	return wait.Backoff{Duration: 250 * time.Millisecond, Factor: 2, Jitter: 0.5, Steps: 10, Cap: 4 * time.Second}
 }
 
-// longWait is how long the node waits before the log warns, because a person may need to fix something.
+// longWait is how long the node waits before it logs a warning, because a person may need to fix something.
 const longWait = 30 * time.Second
 
 // retry calls f until f succeeds or returns a fatal error, or until ctx ends.

@@ -39,8 +39,8 @@ type Options struct {
 	// Labels are the keys of pod labels to copy to the member. Labels that the pod does not have are omitted.
 	Labels []string
 
-	// API specifies how to reach the API server and how to authenticate. By default, the node authenticates
-	// with the token of the pod's service account.
+	// API specifies how to reach the API server and how to authenticate. By default, the node uses the token of the
+	// pod's service account.
 	API *rest.Config
 }
 
@@ -54,7 +54,7 @@ const (
 // the API server answers, the pod has an address, and the Service lists the pod. A node that cannot look for
 // other nodes must not start alone, and a Service whose selector misses this pod may also miss the other
 // pods. Configure waits at most until ctx ends, and logs what it is waiting for. If a permission is missing,
-// Configure fails at once, and the error names the permission.
+// Configure fails immediately, and the error names the permission.
 //
 // Configure sets these fields if they are empty in cfg:
 //

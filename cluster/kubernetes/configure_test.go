@@ -24,7 +24,7 @@ import (
 
 func TestMain(m *testing.M) { leak.Main(m) }
 
-// messages returns what a handler has logged.
+// messages returns the messages that a handler has logged.
 func messages(log *agentproc.Log) (found []string) {
 	for _, m := range regexp.MustCompile(`msg="(.*?)"`).FindAllStringSubmatch(log.String(), -1) {
 		found = append(found, m[1])
@@ -38,7 +38,7 @@ func options(api *rest.Config) Options {
 	return Options{Service: "sfu", Namespace: namespace, Pod: "app-7d4b9-x2x9k", Labels: []string{"disk", "none"}, API: api}
 }
 
-// What Kubernetes knows of a pod becomes its configuration; what the caller says, stays.
+// Configure fills the configuration with what Kubernetes knows about the pod. It keeps what the caller has set.
 func TestConfigure(t *testing.T) {
 	plain := map[string]string{"disk": "ssd", "app": "sfu"}
 	zoned := map[string]string{corev1.LabelTopologyZone: "zone-b"}
@@ -89,7 +89,8 @@ func TestConfigure(t *testing.T) {
 	}
 }
 
-// Without a right, the error names it as a rule of a role. The manifest has all rules that are needed, and no others.
+// If a permission is missing, the error shows the role's rule that grants it. The manifest contains exactly the rules
+// that are needed.
 func TestRights(t *testing.T) {
 	s := newServer(t)
 	s.pod("app-7d4b9-x2x9k", "127.0.0.1", nil)
@@ -135,7 +136,7 @@ func TestRights(t *testing.T) {
 	}
 }
 
-// Problems of a person are errors at once, that say what to do.
+// If the options are wrong, Configure fails immediately, and the error says what to do.
 func TestProblems(t *testing.T) {
 	s := newServer(t)
 	s.pod("app-7d4b9-x2x9k", "10.0.0.1", nil)
@@ -158,8 +159,8 @@ func TestProblems(t *testing.T) {
 	}
 }
 
-// A node waits for its address, for the API server and for a Service that lists its own pod, since alone it
-// would own everything; the log says for what. It gives up with its context.
+// Configure waits for the pod's address, for the API server, and for a Service that lists the pod, because a node that
+// is alone would own everything. The log says what Configure waits for. It gives up when its context ends.
 func TestConfigureWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, lines := newServer(t), new(agentproc.Log)
@@ -199,8 +200,8 @@ func TestConfigureWaits(t *testing.T) {
 	})
 }
 
-// A Service that does not list the own pod, by a wrong selector say, would make a cluster of one node. The
-// error says what to compare. A pod is listed by any of its addresses.
+// If the Service does not list the pod, for example because its selector is wrong, the pod would form a cluster of one
+// node. The error says what to compare. It is enough if the Service lists one of the pod's addresses.
 func TestOwnPod(t *testing.T) {
 	for name, c := range map[string]struct {
 		put  func(s *server)
@@ -239,8 +240,8 @@ func TestOwnPod(t *testing.T) {
 	}
 }
 
-// What the pod has at the last try counts: while Configure waits, a person may change labels, and a pod may
-// get another address.
+// While Configure waits, labels may change, and the pod may get another address. Configure uses what the last attempt
+// returned.
 func TestPodChanges(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newServer(t)
@@ -256,8 +257,8 @@ func TestPodChanges(t *testing.T) {
 	})
 }
 
-// While the API server is away, the seeds of the latest list count: a node that has just been configured does
-// not begin alone.
+// While the API server does not answer, Discover returns the seeds of the latest list, so a node that has just been
+// configured does not start alone.
 func TestLatestSeedsStay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newServer(t)
@@ -285,7 +286,7 @@ func TestLatestSeedsStay(t *testing.T) {
 	})
 }
 
-// The family of seeds is that of the address at which the node gossips.
+// The seeds have the same IP family as the node's gossip address.
 func TestFamily(t *testing.T) {
 	for name, c := range map[string]struct {
 		in   cluster.Config
@@ -317,8 +318,8 @@ func TestFamily(t *testing.T) {
 	}
 }
 
-// A pod with only IPv4 that is reached at an IPv6 address elsewhere has seeds of IPv6, and is listed by its
-// own address.
+// A pod has only an IPv4 address, but others reach it at an IPv6 address outside the cluster. Then the seeds are IPv6
+// addresses, and the Service must list the pod's own address.
 func TestReachedElsewhere(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newServer(t)

@@ -21,18 +21,18 @@ const (
 	costEvery      = time.Second / 4
 )
 
-// ReportDeletionCost maintains the annotation controller.kubernetes.io/pod-deletion-cost of this node's pod.
-// The cost is the load that the node reports ([cluster.Agent.SetLoad], or affinity.Config.ReportLoad), so if
-// the replicas of a Deployment are reduced, Kubernetes deletes the pods with the least load. Kubernetes
-// deletes pods that are not ready before all others, and considers the cost only for a ReplicaSet: a
-// StatefulSet always deletes the pod with the highest number.
+// ReportDeletionCost maintains the annotation controller.kubernetes.io/pod-deletion-cost of this node's pod. The cost
+// is the load that the node reports ([cluster.Agent.SetLoad], or affinity.Config.ReportLoad), so if the replicas of a
+// Deployment are reduced, Kubernetes deletes the pods with the least load. Kubernetes deletes pods that are not ready
+// before all others. It considers the cost only for a ReplicaSet. A StatefulSet always deletes the pod with the highest
+// number.
 //
-// ReportDeletionCost checks the load every 30 s, less often with more than 120 members, and patches the pod
-// if the load has changed by at least a tenth. A node that does not report a load patches nothing.
+// ReportDeletionCost checks the load every 30 s, less often with more than 120 members, and patches the pod if the load
+// has changed by at least a tenth. A node that does not report a load patches nothing.
 //
-// ReportDeletionCost returns when the agent has stopped or ctx has ended. ReportDeletionCost fails if the
-// permission is missing at the first report. If the API server does not answer, or later refuses what it
-// permitted, ReportDeletionCost tries again and logs the reason.
+// ReportDeletionCost returns when the agent has stopped or ctx has ended. ReportDeletionCost fails if the permission is
+// missing at the first report. If the API server does not answer, or later refuses what it permitted,
+// ReportDeletionCost tries again and logs the reason.
 func ReportDeletionCost(ctx context.Context, agent *cluster.Agent, o Options) error {
 	return reportCost(ctx, agent, o, leastCostEvery)
 }
@@ -94,9 +94,8 @@ func differs(cost, reported int32) bool {
 	return max(change, -change) >= max(1, int64(reported)/10)
 }
 
-// annotate sets the deletion cost of the pod. The API server also accepts annotations with the status of a
-// pod. The right to patch the status is a smaller right than the right to patch pods, which includes their
-// images.
+// annotate sets the deletion cost of the pod with a patch of the pod's status, which can include annotations. For that,
+// the node needs only permission to patch the status. Permission to patch pods would include their images.
 func (a *api) annotate(ctx context.Context, cost int32) error {
 	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"annotations": map[string]string{
 		corev1.PodDeletionCost: strconv.Itoa(int(cost)),

@@ -26,8 +26,8 @@ func (s *server) patches() (n int) {
 	return n
 }
 
-// The annotation follows the load, but neither small changes nor each of many. It also follows after an outage of
-// the API server, and replaces the annotation of an earlier container.
+// The annotation follows the load, except for small changes. If the load changes often, the pod is patched less often.
+// After an outage of the API server, the annotation is updated. The annotation of an earlier container is replaced.
 func TestReportDeletionCost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, c := newServer(t), clustertest.New(t, clustertest.Options{})
@@ -96,7 +96,7 @@ func TestReportDeletionCost(t *testing.T) {
 			t.Errorf("after an outage, the cost is %d", got)
 		}
 
-		// A permission that is revoked later ends no server that runs.
+		// If the permission is revoked later, the server keeps running.
 		rules := s.rules
 		s.change(func() { s.rules = nil })
 		load(500)
@@ -113,8 +113,8 @@ func TestReportDeletionCost(t *testing.T) {
 	})
 }
 
-// Without the permission, the error names the rule. The end of the context ends the reports, also while the API server
-// does not answer.
+// If the permission is missing, the error names the rule. ReportDeletionCost returns when its context ends, even if the
+// API server does not answer.
 func TestReportDeletionCostEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, c := newServer(t), clustertest.New(t, clustertest.Options{})
@@ -140,7 +140,7 @@ func TestReportDeletionCostEnds(t *testing.T) {
 	})
 }
 
-// All nodes together cause few requests.
+// The more members there are, the longer each node pauses, so all nodes together send few requests.
 func TestCostPause(t *testing.T) {
 	for members, want := range map[int]time.Duration{1: 30 * time.Second, 120: 30 * time.Second, 1000: 250 * time.Second} {
 		if got := pause(leastCostEvery, members); got != want {

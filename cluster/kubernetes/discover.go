@@ -82,7 +82,7 @@ func (d *directory) list(ctx context.Context) (*pods, error) {
 	return found, nil
 }
 
-// lists returns nil if the Service lists the node's own pod, and an error otherwise.
+// lists returns an error unless the Service lists the node's own pod.
 func (d *directory) lists(found *pods, pod *corev1.Pod) error {
 	own := []string{pod.Status.PodIP}
 	for _, ip := range pod.Status.PodIPs {
@@ -103,8 +103,8 @@ func (d *directory) lists(found *pods, pod *corev1.Pod) error {
 	return fmt.Errorf("%s: compare the selector of the service with the labels of the pod", what)
 }
 
-// pods contains the pods of a Service, separated by address family. A pod with addresses of both families
-// gossips at only one of its addresses, and the agent would never stop trying the other address.
+// pods contains the pods of a Service, separated by address family. If a pod has addresses of both families, it gossips
+// at only one of them, and the agent would never stop trying the other address.
 type pods struct {
 	near, far []string // host:port: near with the address family of this node, far with the other family
 	addresses []string // all addresses, whether or not the pod has a port with the right name
@@ -118,8 +118,8 @@ func (p *pods) seeds() []string {
 	return p.near
 }
 
-// podsOf returns all pods, even if they are not ready. When a cluster starts, no pod is ready yet, and a
-// terminating pod still knows the members.
+// podsOf returns all pods, even if they are not ready. When a cluster starts, no pod is ready yet. A terminating pod is
+// also useful, because it still knows the members.
 func podsOf(found []discoveryv1.EndpointSlice, name string, self netip.Addr) *pods {
 	p := new(pods)
 	for _, s := range found {

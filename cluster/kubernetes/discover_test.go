@@ -17,7 +17,7 @@ import (
 	"github.com/roost-cluster/roost/internal/agentproc"
 )
 
-// directoryOf finds the pods of the service sfu, for a node at 10.0.0.1.
+// directoryOf returns a directory of the pods of the service sfu, for a node at 10.0.0.1.
 func directoryOf(t *testing.T, cfg *rest.Config, log *slog.Logger) *directory {
 	t.Helper()
 	a, err := open(Options{API: cfg, Namespace: namespace, Pod: "app-1"})
@@ -29,7 +29,8 @@ func directoryOf(t *testing.T, cfg *rest.Config, log *slog.Logger) *directory {
 	return d
 }
 
-// Seeds are the addresses of all pods at the port of that name, once, and those of the own family if there are any.
+// Seeds are the addresses of all pods with the port of that name, without duplicates. If there are addresses of the
+// node's IP family, only these are seeds.
 func TestSeeds(t *testing.T) {
 	for name, c := range map[string]struct {
 		self string
@@ -87,8 +88,8 @@ func TestSeeds(t *testing.T) {
 	}
 }
 
-// The log says when discovery begins to fail, and why, and when it works again, and not each time; the end of
-// the caller is no failure. Meanwhile the latest seeds count.
+// The log says when discovery begins to fail and why, and when it works again, but does not repeat this for each call.
+// If the caller's context ends, this is not a failure. While discovery fails, Discover returns the latest seeds.
 func TestDiscoveryLogs(t *testing.T) {
 	s, lines := newServer(t), new(agentproc.Log)
 	d := directoryOf(t, s.over(t), slog.New(slog.NewTextHandler(lines, nil)))
@@ -98,7 +99,7 @@ func TestDiscoveryLogs(t *testing.T) {
 	step := func(ctx context.Context, state string) {
 		t.Helper()
 		s.become(state)
-		d.last.Load().until = time.Time{} // by one goroutine
+		d.last.Load().until = time.Time{} // only one goroutine uses it
 		if seeds, err := d.seeds(ctx); err != nil || fmt.Sprint(seeds) != "[10.0.0.1:7946]" {
 			t.Errorf("%q: %v %v", state, seeds, err)
 		}
@@ -109,7 +110,7 @@ func TestDiscoveryLogs(t *testing.T) {
 	step(t.Context(), "busy")
 	step(t.Context(), "")
 	step(t.Context(), "")
-	s.change(func() { s.rules = nil }) // a right is withdrawn while members run
+	s.change(func() { s.rules = nil }) // a permission is revoked while members run
 	step(t.Context(), "")
 	want := `needs a Role in the namespace media with the rule {apiGroups: [\"discovery.k8s.io\"]`
 	if !strings.Contains(lines.String(), want) {
@@ -121,7 +122,8 @@ func TestDiscoveryLogs(t *testing.T) {
 	}
 }
 
-// Of many nodes each asks less often, and a node alone each time: the API server gets 16 lists a second at most.
+// A node that is alone lists the pods at every call. The more nodes there are, the less often each node does, so the
+// API server gets at most 16 list requests per second.
 func TestListEvery(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newServer(t)

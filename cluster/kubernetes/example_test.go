@@ -19,7 +19,7 @@ import (
 	"github.com/roost-cluster/roost/cluster/kubernetes"
 )
 
-// The program of the pods in deploy/kubernetes/embedded.yaml.
+// This is the program in the pods of deploy/kubernetes/embedded.yaml.
 func Example() {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()
@@ -38,8 +38,7 @@ func run(ctx context.Context) error {
 		return err
 	}
 
-	// It listens first: a pod that waits for Kubernetes, or for a node that lets it in, must not fail its
-	// startup probe.
+	// Serve first, because a pod that waits for Kubernetes or for a seed must not fail its startup probe.
 	var routes atomic.Pointer[http.ServeMux]
 	server := clusterhttp.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch mux := routes.Load(); {
@@ -72,9 +71,9 @@ func run(ctx context.Context) error {
 	mux.HandleFunc("/", serve)
 	routes.Store(mux)
 	go func() { failed <- kubernetes.ReportReady(context.WithoutCancel(ctx), agent, o) }()
-	go func() { failed <- kubernetes.ReportDeletionCost(context.WithoutCancel(ctx), agent, o) }() // after agent.SetLoad
+	go func() { failed <- kubernetes.ReportDeletionCost(context.WithoutCancel(ctx), agent, o) }() // the cost is the load that agent.SetLoad has set
 	select {
-	case err = <-failed: // none of them ends while peers or the API server are away
+	case err = <-failed: // none of them ends if peers or the API server do not answer
 	case <-ctx.Done():
 	}
 

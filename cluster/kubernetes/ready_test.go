@@ -17,17 +17,17 @@ import (
 	"github.com/roost-cluster/roost/cluster/clustertest"
 )
 
-// The condition is false from the start, true once all members run the table of this node, and then only as
-// long as the node is active; it is set once for each change, also across an outage of the API server.
+// The condition is false at first. It becomes true when all members use the same table as this node, and stays true as
+// long as the node is active. It is set once for each change, even if the API server fails in between.
 func TestReportReady(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, c := newServer(t), clustertest.New(t, clustertest.Options{})
 		s.pod("b", "10.0.0.2", nil)
 		slow := clustertest.WithConfig(func(cfg *cluster.Config) { cfg.Debounce = 20 * time.Second })
-		a := c.StartWith("a", slow) // it publishes joins after 20 s
+		a := c.StartWith("a", slow) // its table contains new members only after 20 s
 		time.Sleep(time.Minute)
 		b := c.StartWith("b")
-		s.change(func() { // of an earlier container
+		s.change(func() { // the condition of an earlier container
 			pod := s.pods["b"]
 			pod.Status.Conditions = []corev1.PodCondition{{Type: ReadyCondition, Status: "True"}, {Type: "Other", Status: "True"}}
 			s.pods["b"] = pod
@@ -83,12 +83,12 @@ func TestReportReady(t *testing.T) {
 	})
 }
 
-// A right that is withdrawn later ends no server that is ready: the report waits for it, says so, and warns once.
+// If the permission is revoked later, a ready server keeps running. The report waits for the permission and warns once.
 func TestReportReadyRightWithdrawn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newServer(t)
 		s.pod("a", "10.0.0.1", nil)
-		var logged bytes.Buffer // by one goroutine
+		var logged bytes.Buffer // only one goroutine uses it
 		log := slog.New(slog.NewTextHandler(&logged, nil))
 		a := clustertest.New(t, clustertest.Options{}).StartWith("a", clustertest.WithConfig(func(cfg *cluster.Config) { cfg.Log = log }))
 		<-a.Ready()
@@ -131,8 +131,8 @@ func TestReportReadyRightWithdrawn(t *testing.T) {
 	})
 }
 
-// A pod without the gate would not wait, and the error says what to add. The end of the context ends the
-// report, also while the API server hangs.
+// If the pod lacks the readiness gate, ReportReady fails, and the error says what to add. ReportReady returns when its
+// context ends, even if the API server hangs.
 func TestReportReadyEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, c := newServer(t), clustertest.New(t, clustertest.Options{})

@@ -22,19 +22,19 @@ import (
 	"github.com/roost-cluster/roost/lease"
 )
 
-// patience is the time limit of everything on a busy machine.
+// patience is the time limit for each step on a busy machine.
 const patience = time.Minute
 
-// deployment is a fleet of media servers, each in a pod, and the participants of their rooms.
+// deployment is a fleet of media servers, each in its own pod, and the participants of their rooms.
 type deployment struct {
 	t     *testing.T
 	s     *server
 	api   *rest.Config
 	redis string
-	pods  atomic.Pointer[[]*pod] // that run; replaced as a whole
+	pods  atomic.Pointer[[]*pod] // the running pods; replaced as a whole
 }
 
-// pod is a media server, as a program in a pod has one.
+// pod is a pod in which a media server runs.
 type pod struct {
 	name    string
 	agent   *cluster.Agent
@@ -44,7 +44,7 @@ type pod struct {
 	costs   chan error
 }
 
-// grow starts pods one by one, and waits until all know all.
+// grow starts pods one after another, and waits until all agents agree.
 func (d *deployment) grow(names ...string) {
 	d.t.Helper()
 	for _, name := range names {
@@ -79,8 +79,8 @@ func agents(pods []*pod) (all []*cluster.Agent) {
 	return all
 }
 
-// shrink deletes all pods except for n, as the controller of a ReplicaSet does: at once, and those with the lowest
-// cost first. It returns when the pods have ended.
+// shrink deletes all pods except n, as a ReplicaSet controller does. It chooses the pods with the lowest cost, and
+// deletes all of them at the same time. It returns when these pods have ended.
 func (d *deployment) shrink(n int) (gone []*pod) {
 	d.t.Helper()
 	pods := slices.Clone(*d.pods.Load())
@@ -107,7 +107,7 @@ func (d *deployment) shrink(n int) (gone []*pod) {
 	return gone
 }
 
-// terminate is what a program does after SIGTERM.
+// terminate does what a program does after SIGTERM.
 func (p *pod) terminate() error {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
@@ -118,11 +118,11 @@ func (p *pod) terminate() error {
 	for p.serving.Load() > 0 && ctx.Err() == nil { // participants that are about to move
 		time.Sleep(tick)
 	}
-	_, _ = p.rooms.Close(), p.agent.Leave(ctx) // on a busy machine, they give up waiting for others after seconds
+	_, _ = p.rooms.Close(), p.agent.Leave(ctx) // on a busy machine, they stop waiting for other nodes after a few seconds
 	return errors.Join(err, <-p.costs)
 }
 
-// tick is how often a participant gets media.
+// tick is the interval at which a participant gets media.
 const tick = 20 * time.Millisecond
 
 // link is the connection of a participant to a pod.
@@ -131,7 +131,7 @@ type link struct {
 	hangUp chan struct{}
 }
 
-// news is what a participant gets from one of its links: media, or that the room has moved, or that the link ended.
+// news is what a participant receives from a link: media, that the room has moved, or that the link has ended.
 type news struct {
 	from  *link
 	moved *affinity.NotOwnerError
@@ -139,7 +139,8 @@ type news struct {
 	err   error
 }
 
-// serve serves a participant until it hangs up. When the room moves, it tells the participant and goes on.
+// serve serves a participant until the participant hangs up. When the room moves, serve tells the participant and
+// continues to send media.
 func (p *pod) serve(room string, size int, l *link, to chan<- news) {
 	defer p.serving.Add(-1)
 	err := p.rooms.Serve(context.Background(), room, affinity.Demand{Size: size}, func(ctx context.Context, _ *affinity.Hosting) error {
@@ -171,7 +172,8 @@ func (p *pod) serve(room string, size int, l *link, to chan<- news) {
 	}
 }
 
-// participant is in a room all the time. When the room moves, it connects to the new node before it leaves the old one.
+// participant stays in a room during the whole test. When the room moves, the participant connects to the new node
+// before it leaves the old one.
 type participant struct {
 	d    *deployment
 	room string
@@ -181,11 +183,11 @@ type participant struct {
 	mu    sync.Mutex
 	link  *link // the one that delivers media
 	moves int
-	cut   error         // why a link ended that delivered media
+	cut   error         // why the link that delivered media ended
 	gap   time.Duration // the longest time without media while it moved, since the last look
 }
 
-// at returns the pod whose media arrive, and why a pod cut the participant off.
+// at returns the pod that sends media to the participant, and why a pod cut the participant off, if one did.
 func (p *participant) at() (*pod, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -195,7 +197,8 @@ func (p *participant) at() (*pod, error) {
 	return p.link.at, p.cut
 }
 
-// look returns how often the participant moved since the last look, and the longest time without media in between.
+// look returns how often the participant moved since the previous call, and the longest time without media in that
+// period.
 func (p *participant) look() (moves int, gap time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -229,18 +232,18 @@ func (p *participant) stay(ctx context.Context) {
 	}
 }
 
-// hear takes news, and returns the link that is being established and when media arrived.
+// hear handles news. It returns the link that is being established, and when media last arrived.
 func (p *participant) hear(n news, next *link, last time.Time) (*link, time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	switch now := time.Now(); {
-	case n.from != p.link && n.from != next: // it hung up
+	case n.from != p.link && n.from != next: // the participant has hung up this link
 	case n.ended:
 		var elsewhere *affinity.NotOwnerError
 		errors.As(n.err, &elsewhere)
 		if n.from == p.link {
 			p.link = nil
-			if !errors.Is(n.err, cluster.ErrFenced) { // a busy machine starves pods, and the participant comes back
+			if !errors.Is(n.err, cluster.ErrFenced) { // on a busy machine, pods get too little CPU, and the participant reconnects
 				p.cut = cmp.Or(n.err, errors.New("the pod ended the connection"))
 			}
 		}
@@ -267,7 +270,7 @@ func (p *participant) hear(n news, next *link, last time.Time) (*link, time.Time
 	return next, last
 }
 
-// connect connects to where the room is said to live, or else asks any pod.
+// connect connects to the pod that is said to host the room. If no pod is said to host it, connect asks any pod.
 func (p *participant) connect(told *affinity.NotOwnerError) *link {
 	l := &link{hangUp: make(chan struct{})}
 	pods := *p.d.pods.Load()
@@ -285,7 +288,7 @@ func (p *participant) connect(told *affinity.NotOwnerError) *link {
 			return l
 		}
 	}
-	go func() { // the pod ends, or nobody knows: ask again
+	go func() { // the pod has ended, or no pod is known, so ask again
 		time.Sleep(tick)
 		select {
 		case p.got <- news{from: l, ended: true}:
@@ -295,7 +298,7 @@ func (p *participant) connect(told *affinity.NotOwnerError) *link {
 	return l
 }
 
-// join has participants join a room each, until the end of the test.
+// join starts n participants, each in its own room, who stay until the end of the test.
 func (d *deployment) join(ctx context.Context, joined *sync.WaitGroup, n int, name string) []*participant {
 	all := make([]*participant, n)
 	for i := range all {
@@ -305,7 +308,7 @@ func (d *deployment) join(ctx context.Context, joined *sync.WaitGroup, n int, na
 	return all
 }
 
-// settle waits until each room has one host, whose media arrive and whom another pod names.
+// settle waits until each room has exactly one host, which sends the media, and which another pod returns for the room.
 func (d *deployment) settle(what string, all []*participant) {
 	d.t.Helper()
 	pods := *d.pods.Load()
@@ -334,7 +337,7 @@ func (d *deployment) settle(what string, all []*participant) {
 	})
 }
 
-// gaps logs the longest time that participants got no media while they moved, and returns how many moved.
+// gaps logs how long participants got no media while they moved, and returns how many participants moved.
 func (d *deployment) gaps(what string, all []*participant) (moved int) {
 	d.t.Helper()
 	var gaps []time.Duration
@@ -351,8 +354,8 @@ func (d *deployment) gaps(what string, all []*participant) (moved int) {
 	return len(gaps)
 }
 
-// A Deployment of ten pods shrinks to four and grows to ten again, with 300 rooms. The emptiest pods go, each room
-// always has a host, and no participant is cut off.
+// A Deployment of ten pods with 300 rooms shrinks to four and grows to ten again. The pods with the lowest load are
+// deleted, each room always has a host, and no participant is cut off.
 func TestScale(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes seconds")

@@ -28,11 +28,11 @@ import (
 
 const namespace = "media"
 
-// server speaks the part of the API server's API that the package uses, over real connections or in memory. It allows
-// what the roles of the manifest allow.
+// server implements the part of the Kubernetes API that the package uses, over real connections or in memory. It allows
+// exactly what the manifest's roles allow.
 type server struct {
 	mu      sync.Mutex
-	state   string // "": it answers; "down", "hangs" or "busy"
+	state   string // "" if the server answers, or "down", "hangs" or "busy"
 	slices  map[string]discoveryv1.EndpointSlice
 	pods    map[string]corev1.Pod
 	nodes   map[string]corev1.Node
@@ -63,7 +63,7 @@ func newServer(t *testing.T) *server {
 	return s
 }
 
-// over serves real connections.
+// over starts the server on real connections.
 func (s *server) over(t *testing.T) *rest.Config {
 	t.Helper()
 	srv := httptest.NewServer(s)
@@ -77,7 +77,7 @@ func (s *server) over(t *testing.T) *rest.Config {
 	return cfg
 }
 
-// inMemory serves without connections, for bubbles.
+// inMemory starts the server without connections, for synctest bubbles.
 func (s *server) inMemory() *rest.Config {
 	return &rest.Config{Host: "http://kubernetes", BearerToken: "token", Transport: s}
 }
@@ -106,7 +106,7 @@ func (s *server) change(f func()) {
 	f()
 }
 
-// pod adds a pod that runs.
+// pod adds a running pod.
 func (s *server) pod(name, ip string, labels map[string]string) {
 	s.change(func() {
 		s.pods[name] = corev1.Pod{
@@ -117,7 +117,7 @@ func (s *server) pod(name, ip string, labels map[string]string) {
 	})
 }
 
-// dual adds a pod with an address of each family.
+// dual adds a pod with an IPv4 and an IPv6 address.
 func (s *server) dual(name, first, second string) {
 	s.pod(name, first, nil)
 	s.change(func() {
@@ -127,7 +127,7 @@ func (s *server) dual(name, first, second string) {
 	})
 }
 
-// serve puts a slice of a service with a port; a second one of that name replaces it.
+// serve adds a slice of a service with a port. It replaces a slice with the same name.
 func (s *server) serve(name, service string, port int32, addresses ...string) {
 	slice := discoveryv1.EndpointSlice{
 		ObjectMeta:  metav1.ObjectMeta{Name: name, Namespace: namespace, Labels: map[string]string{discoveryv1.LabelServiceName: service}},
@@ -224,8 +224,8 @@ func (s *server) do(w http.ResponseWriter, r *http.Request, resource, name strin
 	answer(w, apierrors.NewNotFound(schema.GroupResource{Resource: resource}, name).Status(), http.StatusNotFound)
 }
 
-// patch merges annotations, and conditions by their types, as a strategic merge does. The status of a pod includes its
-// metadata for the API server: see podStatusStrategy in k8s.io/kubernetes/pkg/registry/core/pod.
+// patch merges annotations, and merges conditions by type, as a strategic merge does. When the API server updates the
+// status of a pod, it updates the metadata, too: see podStatusStrategy in k8s.io/kubernetes/pkg/registry/core/pod.
 func (s *server) patch(r *http.Request, pod *corev1.Pod) {
 	var patch corev1.Pod
 	if err := json.NewDecoder(r.Body).Decode(&patch); err != nil || r.Header.Get("Content-Type") != "application/strategic-merge-patch+json" {
@@ -245,7 +245,7 @@ func (s *server) patch(r *http.Request, pod *corev1.Pod) {
 	}
 }
 
-// cost returns the deletion cost of a pod, as the controller of a ReplicaSet reads it: 0 if there is none.
+// cost returns a pod's deletion cost as the ReplicaSet controller reads it. Without the annotation, the cost is 0.
 func (s *server) cost(name string) (cost int) {
 	s.change(func() { cost, _ = strconv.Atoi(s.pods[name].Annotations[corev1.PodDeletionCost]) })
 	return cost
@@ -257,7 +257,7 @@ func answer(w http.ResponseWriter, object any, code int) {
 	json.NewEncoder(w).Encode(object)
 }
 
-// eventually waits for a condition.
+// eventually polls until a condition is true.
 func eventually(t *testing.T, what string, condition func() bool) {
 	t.Helper()
 	for deadline := time.Now().Add(time.Minute); !condition(); {

@@ -8,7 +8,7 @@ import (
 	"github.com/roost-cluster/roost/lease"
 )
 
-// TestAddressesAsIDs: IPv6 addresses are ids in commands, over HTTP and in Redis.
+// TestAddressesAsIDs: IPv6 addresses work as node ids in commands, over HTTP and in Redis.
 func TestAddressesAsIDs(t *testing.T) {
 	t.Parallel()
 	redis := redistest.Start(t)

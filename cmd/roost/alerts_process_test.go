@@ -20,8 +20,8 @@ import (
 	"github.com/roost-cluster/roost/internal/redistest"
 )
 
-// TestAlertOfALostMember: a Prometheus with the shipped configuration and rules scrapes three agents. Within
-// 90 s after an agent is killed, its alert fires, and no other alert.
+// TestAlertOfALostMember: a Prometheus with the shipped configuration and rules scrapes three agents. The test kills
+// one agent. Within 90 s, the alert for that agent must fire, and no other alert may fire.
 func TestAlertOfALostMember(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes more than a minute, by the rules")
@@ -113,7 +113,7 @@ func prometheus(t *testing.T, config string) string {
 	return "http://" + addr + "/api/v1"
 }
 
-// firing returns the alerts that fire, with their summaries.
+// firing returns the firing alerts with their summaries.
 func firing(t *testing.T, api string) (all []string) {
 	t.Helper()
 	var answer struct {
@@ -131,7 +131,7 @@ func firing(t *testing.T, api string) (all []string) {
 	return all
 }
 
-// query returns the value of an expression with one sample, or "".
+// query returns the value of an expression that yields one sample. If it yields none, query returns "".
 func query(t *testing.T, api, expr string) string {
 	t.Helper()
 	all := vector(t, api, expr)
@@ -154,7 +154,7 @@ func vector(t *testing.T, api, expr string) (all []string) {
 	return all
 }
 
-// get reads the data of an answer of Prometheus.
+// get decodes the data of a response from Prometheus.
 func get(t *testing.T, from string, data any) {
 	t.Helper()
 	resp, err := http.Get(from)

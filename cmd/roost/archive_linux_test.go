@@ -17,7 +17,7 @@ import (
 	"time"
 )
 
-// tree is a copy of this tree in its own repository, with a commit to be released as v0.98.7.
+// tree is a copy of this tree in its own repository. Its commit is ready to be released as v0.98.7.
 type tree struct {
 	t       *testing.T
 	dir, at string
@@ -27,11 +27,11 @@ type tree struct {
 func copyTree(t *testing.T) *tree {
 	t.Helper()
 	c := &tree{t: t, dir: filepath.Join(t.TempDir(), "tree")}
-	// The same commit in each copy, and no settings of the user.
+	// Make the same commit in each copy, and ignore the user's Git settings.
 	c.env = append(os.Environ(), "GIT_CONFIG_GLOBAL=/dev/null", "GIT_CONFIG_SYSTEM=/dev/null",
 		"GIT_AUTHOR_NAME=a", "GIT_AUTHOR_EMAIL=a@example.org", "GIT_AUTHOR_DATE=2001-02-03T04:05:06Z",
 		"GIT_COMMITTER_NAME=a", "GIT_COMMITTER_EMAIL=a@example.org", "GIT_COMMITTER_DATE=2001-02-03T04:05:06Z")
-	// Not the image: a builder may be installed here.
+	// Don't build the image, even if this machine has a builder.
 	c.env = append(c.env, "PLATFORMS="+runtime.GOOS+"/"+runtime.GOARCH, "PATH="+without(t, "buildah", "podman", "docker"))
 	if err := os.Mkdir(c.dir, 0o700); err != nil {
 		t.Fatal(err)
@@ -51,7 +51,7 @@ func copyTree(t *testing.T) *tree {
 	return c
 }
 
-// without is a PATH in which these programs do not exist.
+// without returns a PATH in which these programs do not exist.
 func without(t *testing.T, programs ...string) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -139,11 +139,10 @@ func TestReleaseRefused(t *testing.T) {
 	}
 }
 
-// released contains what the release script built for this platform: the folder of files, and the unpacked
-// archive.
+// released is what the release script built for this platform: the output folder, and the unpacked archive.
 type released struct{ dir, unpacked, commit string }
 
-// releaseTwice releases one commit in two folders, with two environments.
+// releaseTwice releases one commit into two folders, in two different environments.
 func releaseTwice(t *testing.T) (first, second released) {
 	t.Helper()
 	c := copyTree(t)
@@ -175,8 +174,8 @@ func releaseTwice(t *testing.T) (first, second released) {
 	return first, second
 }
 
-// checkArchive: the same commit makes the same archive anywhere; it states its version, and has the
-// licences of the packages in the binary.
+// checkArchive checks that the same commit results in the same archive everywhere. The binary must report its version,
+// and the archive must include the licenses of all packages in the binary.
 func checkArchive(t *testing.T, first, second released) {
 	t.Helper()
 	sums := make([]string, 2)
@@ -196,7 +195,7 @@ func checkArchive(t *testing.T, first, second released) {
 	if err := errors.Join(err, json.Unmarshal(out, &got)); err != nil || got != want {
 		t.Errorf("roost version prints %+v, want %+v: %v", got, want, err)
 	}
-	// As long as no package calls methods by names that the linker cannot see; otherwise it is 33 MB.
+	// The binary grows to 33 MB if a package calls methods by names that the linker cannot see.
 	const most = 25 << 20
 	if info, err := os.Stat(filepath.Join(first.unpacked, "roost")); err != nil || info.Size() > most {
 		t.Errorf("roost has %d bytes: %v; find the cause with go build -ldflags=-dumpdep, which marks it as <ReflectMethod>", info.Size(), err)
@@ -221,7 +220,8 @@ func checkArchive(t *testing.T, first, second released) {
 	}
 }
 
-// checkPackages: npm installs the packages, which have the version of the release, and Node.js imports them.
+// checkPackages checks that npm can install the packages, that they have the version of the release, and that Node.js
+// can import them.
 func checkPackages(t *testing.T, r released) {
 	t.Helper()
 	install := exec.Command("npm", "install", "--offline", "--ignore-scripts", "--no-audit", "--no-fund", "--silent",
@@ -242,7 +242,7 @@ func checkPackages(t *testing.T, r released) {
 	}
 }
 
-// TestRoots: in an image without certificates, roost trusts those that it carries.
+// TestRoots: in an image without certificates, roost trusts the root certificates in its binary.
 func TestRoots(t *testing.T) {
 	const child = "ROOST_TEST_ROOTS"
 	if os.Getenv(child) != "" {
@@ -250,7 +250,7 @@ func TestRoots(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if n := len(pool.Subjects()); n < 100 { //nolint:staticcheck // all of this pool are known here
+		if n := len(pool.Subjects()); n < 100 { //nolint:staticcheck // all certificates of this pool are known here
 			t.Fatalf("%d roots", n)
 		}
 		return

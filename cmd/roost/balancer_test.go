@@ -18,18 +18,18 @@ import (
 	"github.com/roost-cluster/roost/placement"
 )
 
-// balancer makes lookups like a caller that uses /readyz, for example a load balancer, or a media server that
-// asks its neighbours while its own agent restarts. Each slot has a caller, which prefers the node of that
-// slot. A lookup that fails, or names a node that has ended, fails the test.
+// balancer makes lookups like a caller that uses /readyz, for example a load balancer, or a media server that asks its
+// neighbors while its own agent restarts. Each slot has a caller that prefers the node of its slot. The test fails if a
+// lookup fails or returns a node that has ended.
 type balancer struct {
 	t       *testing.T
-	answers time.Duration // minimum time that a node answers after it was ready
+	answers time.Duration // for how long a node must still answer after it was ready
 	slots   []atomic.Pointer[backend]
 	wait    sync.WaitGroup
 
 	gone     atomic.Pointer[lease.NodeID] // the node that has ended; nil = none
 	made     atomic.Int64                 // lookups that were answered
-	again    atomic.Int64                 // lookups at one more node, after a crash
+	again    atomic.Int64                 // lookups that were repeated at another node after a crash
 	problems atomic.Int64
 
 	mu    sync.Mutex                     // guards the tables of answers
@@ -40,8 +40,8 @@ type balancer struct {
 // backend is one process in a slot.
 type backend struct {
 	*proc
-	ready  atomic.Pointer[time.Time] // when it was asked, if it is ready
-	killed atomic.Bool               // a lookup may fail here
+	ready  atomic.Pointer[time.Time] // when the node was last asked, if it was ready; nil otherwise
+	killed atomic.Bool               // lookups at this node may fail
 }
 
 const (
@@ -56,7 +56,7 @@ func newBalancer(t *testing.T, slots int, answers time.Duration) *balancer {
 	}
 }
 
-// put gives a slot to a process, and polls /readyz until the process ends.
+// put assigns a process to a slot, and polls /readyz until the process ends.
 func (b *balancer) put(ctx context.Context, slot int, p *proc) {
 	n := &backend{proc: p}
 	b.slots[slot].Store(n)
@@ -108,7 +108,7 @@ func (b *balancer) call(ctx context.Context, slot int) {
 	}
 }
 
-// lookUp asks the first usable node, from the slot on.
+// lookUp asks the first usable node, starting at the given slot.
 func (b *balancer) lookUp(ctx context.Context, client *http.Client, slot int, key string) {
 	for i := range b.slots {
 		n := b.slots[(slot+i)%len(b.slots)].Load()
@@ -122,7 +122,7 @@ func (b *balancer) lookUp(ctx context.Context, client *http.Client, slot int, ke
 			return
 		}
 		if err != nil {
-			// A stall of this process would be its own problem.
+			// If the node was ready too long ago, this test itself stalled, so the failure does not count.
 			if time.Since(*ready) < b.answers && !n.killed.Load() {
 				b.problem("a lookup at %s, ready %v before: %v", n.ID, asked.Sub(*ready), err)
 			}
@@ -144,7 +144,7 @@ func (b *balancer) problem(format string, args ...any) {
 	}
 }
 
-// note notes the table of an answer, and when it was used.
+// note records which table an answer came from, when the lookup was sent, and when the answer arrived.
 func (b *balancer) note(by placement.Digest, asked, answered time.Time) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -156,8 +156,8 @@ func (b *balancer) note(by placement.Digest, asked, answered time.Time) {
 	}
 }
 
-// differed returns the maximum time since the last call during which some nodes answered from the given table
-// while others did not.
+// differed returns for how long, at most, some nodes answered from the given table while other nodes still answered
+// from another table. It covers the time since its last call.
 func (b *balancer) differed(by placement.Digest) (d time.Duration) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -71,7 +71,8 @@ func TestHelpGolden(t *testing.T) {
 	}
 }
 
-// The help of roost agent has the flags that most clusters need, on two screens of 40 lines; --help-all has all.
+// The help of roost agent lists the flags that most clusters need, on two screens of 40 lines. --help-all lists all
+// flags.
 func TestHelpOfAgent(t *testing.T) {
 	_, some, _ := roost(t, "agent", "--help")
 	code, all, problem := roost(t, "agent", "--help-all")
@@ -91,7 +92,7 @@ func TestHelpOfAgent(t *testing.T) {
 	}
 }
 
-// TestHelpTeaches: every command explains itself, with an example that works.
+// TestHelpTeaches: every command's help explains the command, with an example that works.
 func TestHelpTeaches(t *testing.T) {
 	root := new(program).root()
 	room, _, _ := root.Find([]string{"room"})
@@ -115,8 +116,7 @@ func TestHelpTeaches(t *testing.T) {
 	}
 }
 
-// parses checks the command and the flags of an example, without shell syntax and
-// remarks.
+// parses checks the command and the flags of an example, without shell syntax and comments.
 func parses(line string) error {
 	_, line, ok := strings.Cut(line, "roost ")
 	if !ok {
@@ -261,7 +261,8 @@ func TestVersion(t *testing.T) {
 	}
 }
 
-// TestDescribe: the version of a release, of go install, of a clone and of a binary without build info.
+// TestDescribe checks the version that roost reports if it was built as a release, with go install, from a clone, or
+// without build info.
 func TestDescribe(t *testing.T) {
 	installed := &debug.BuildInfo{Main: debug.Module{Version: "v1.2.3"}}
 	cloned := &debug.BuildInfo{Main: debug.Module{Version: "v1.2.4-0.20260102030405-0123456789ab+dirty"}, Settings: []debug.BuildSetting{
@@ -286,8 +287,8 @@ func TestDescribe(t *testing.T) {
 	}
 }
 
-// TestProblems: a command explains in the user's terms why it failed. Scripts stop a node
-// after roost drain, so it fails until every member has agreed.
+// TestProblems: a command explains in the user's terms why it failed. Scripts stop a node after roost drain, so the
+// command fails unless every member agrees.
 func TestProblems(t *testing.T) {
 	token := secretFile(t, "token\n")
 	f := fakeagent.New(t)
@@ -318,12 +319,13 @@ func TestProblems(t *testing.T) {
 	}
 }
 
-// Scripts stop a node after roost drain --rooms, too: without rooms and without the agreement of all, it fails.
+// Scripts also stop a node after roost drain --rooms. If not all members agree, the command fails, even if no rooms are
+// left.
 func TestDrainRoomsAgreement(t *testing.T) {
 	stats := healthyStats()
 	stats.Evacuation = &affinity.Evacuation{Moved: 7, Over: true}
 	for name, tt := range map[string]struct {
-		agreedAt int // the call; 0: never
+		agreedAt int // the number of the call; 0 = never
 		calls    int
 		want     string
 	}{
@@ -351,7 +353,7 @@ func TestDrainRoomsAgreement(t *testing.T) {
 	}
 }
 
-// While Redis does not answer, roost drain --rooms says why no room moves, once in each outage, and waits on.
+// While Redis does not answer, roost drain --rooms keeps waiting. It says why no room moves, once per outage.
 func TestDrainRoomsWithoutRedis(t *testing.T) {
 	f := fakeagent.New(t)
 	f.Set("POST /v1/drain", clusterhttp.Changed{Self: "a", State: lease.Draining, Converged: true})
@@ -370,8 +372,7 @@ func TestDrainRoomsWithoutRedis(t *testing.T) {
 	}
 }
 
-// TestPasswordStaysHidden: no message shows the password of a URL, wherever on the command
-// line the URL is.
+// TestPasswordStaysHidden: no message shows the password in a URL, wherever the URL is on the command line.
 func TestPasswordStaysHidden(t *testing.T) {
 	const url = "redis://user:hunter2@localhost:1/0"
 	for _, content := range []string{

@@ -12,7 +12,7 @@ import (
 	"github.com/roost-cluster/roost/cluster/clusterhttp"
 )
 
-// inState waits until /readyz of an agent has a state; "" is ready.
+// inState waits until /readyz of an agent reports a state. The state "" means ready.
 func inState(t *testing.T, p *proc, want string) {
 	t.Helper()
 	eventually(t, func() error {
@@ -31,8 +31,8 @@ func inState(t *testing.T, p *proc, want string) {
 	})
 }
 
-// TestCordonCommand: an agent cordons another agent for all members. The cordon lasts until it is cancelled,
-// even after kill -9 and a restart with the same id.
+// TestCordonCommand: an agent cordons another agent on all members. The cordon lasts until it is canceled, even if the
+// cordoned agent is killed and restarted with the same id.
 func TestCordonCommand(t *testing.T) {
 	t.Parallel()
 	args := []string{"--heartbeat", "400ms", "--ttl", "4s"}

@@ -15,8 +15,8 @@ import (
 	"github.com/roost-cluster/roost/internal/redistest"
 )
 
-// TestDashboard: on a real Prometheus, each query of the Grafana dashboard returns data about agents with rooms. One
-// agent has crashed, one is cordoned, one is unhealthy, and Redis has lost its data.
+// TestDashboard: each query of the Grafana dashboard returns data from a real Prometheus that scrapes agents with
+// rooms. One agent has crashed, one is cordoned, one is unhealthy, and Redis has lost its data.
 func TestDashboard(t *testing.T) {
 	t.Parallel()
 	redis := redistest.Start(t)
@@ -37,7 +37,7 @@ func TestDashboard(t *testing.T) {
 			return nil
 		})
 	}
-	reaches("count(roost_node_info)", "4") // what is counted before the first scrape does not show as growth
+	reaches("count(roost_node_info)", "4") // increases before the first scrape do not show
 
 	for i := range 60 {
 		pinRoom(t, a, fmt.Sprint("room-", i), 2)
@@ -49,7 +49,7 @@ func TestDashboard(t *testing.T) {
 	if _, err := a.Cordon(t.Context(), "c", time.Hour, "slow disk"); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := b.ReportHealth(t.Context(), 100*time.Millisecond); err != nil { // its next report is late
+	if _, err := b.ReportHealth(t.Context(), 100*time.Millisecond); err != nil { // the application's next report will be late
 		t.Fatal(err)
 	}
 	redis.Do("FLUSHALL")
@@ -71,8 +71,8 @@ func TestDashboard(t *testing.T) {
 	}
 }
 
-// dashboardQueries returns the queries of the dashboard of deploy/ by panel, and those of its variables and
-// annotations, for the cluster of the shipped configuration.
+// dashboardQueries returns the queries of the dashboard in deploy/ by panel, and the queries of its variables and
+// annotations, for the cluster in the shipped configuration.
 func dashboardQueries(t *testing.T) map[string]string {
 	t.Helper()
 	file, err := os.ReadFile("../../deploy/grafana/roost.json")
@@ -90,7 +90,7 @@ func dashboardQueries(t *testing.T) map[string]string {
 		Templating struct {
 			List []struct {
 				Name  string
-				Query any // of a variable with values from Prometheus: an object
+				Query any // an object for a variable whose values come from Prometheus
 			}
 		}
 	}

@@ -16,8 +16,8 @@ import (
 
 var deaf = flag.Int("deaf", 1000, "clients in TestDeafClients, at most 4,000")
 
-// TestDeafClients: clients request the largest answers and read nothing. They share the bytes of an answer,
-// so the agent needs little memory, and other clients still get answers.
+// TestDeafClients: clients request the largest answers and read nothing. The agent shares the bytes of an answer among
+// them, so it needs little memory. Other clients still get answers.
 func TestDeafClients(t *testing.T) {
 	t.Parallel()
 	id := "a" + strings.Repeat("-node-with-a-long-id", 3) // an answer is half a MB
@@ -26,7 +26,7 @@ func TestDeafClients(t *testing.T) {
 	most := memory(t, a)
 	for _, path := range []string{"/v1/partitions", "/v1/members", "/v1/owned"} {
 		var asked sync.WaitGroup
-		for i := range 50 { // at a time: more would cut each other off before they ask
+		for i := range 50 { // with more at the same time, some connections would be cut off before they send a request
 			asked.Go(func() {
 				for range (*deaf + i) / 50 {
 					ignore(t, a.Base, path)

@@ -19,8 +19,8 @@ import (
 
 const deploy = "../../deploy/"
 
-// TestImage follows the Dockerfile by hand: the files of a release are all that is in its root, where it
-// runs as the same user.
+// TestImage follows the Dockerfile by hand. The agent runs as the user of the image, and its root directory contains
+// only the files of a release.
 func TestImage(t *testing.T) {
 	if testing.Short() {
 		t.Skip("it builds the binary again")
@@ -61,8 +61,8 @@ func TestImage(t *testing.T) {
 	if want := fmt.Sprintf("\nUid:\t%[1]d\t%[1]d\t%[1]d\t%[1]d\n", outside); err != nil || !strings.Contains(string(status), want) {
 		t.Errorf("it does not run as %d: %v\n%s", uid, err, status)
 	}
-	// In a container, root may not inspect the root of another user's process. It is enough that it found
-	// /roost.
+	// In a container, the test may not inspect the root directory of another user's process, even if the test runs as
+	// root. Then it is enough that the process found /roost.
 	if at, err := os.Readlink(fmt.Sprintf("/proc/%d/root", p.PID())); !errors.Is(err, fs.ErrPermission) && (err != nil || at != root) {
 		t.Errorf("its root is %q, %v", at, err)
 	}
@@ -76,8 +76,8 @@ func TestImage(t *testing.T) {
 	p.Exits(0, "leaving")
 }
 
-// jail is a process with another root and user. Without the rights of root, it gets a
-// namespace in which that user stands for the user of this test.
+// jail returns attributes for a process with another root directory and user. If the test does not run as root, the
+// process gets a user namespace in which that user stands for the user of this test.
 func jail(root string, uid, gid uint32) *syscall.SysProcAttr {
 	if os.Getuid() == 0 {
 		return &syscall.SysProcAttr{Chroot: root, Credential: &syscall.Credential{Uid: uid, Gid: gid}}
@@ -102,7 +102,7 @@ func inDockerfile(t *testing.T, line string) string {
 	return found[0][1]
 }
 
-// TestUnit makes systemd verify the unit.
+// TestUnit verifies the unit with systemd.
 func TestUnit(t *testing.T) {
 	exe := agenttest.Binary(t)
 	t.Parallel()
@@ -115,12 +115,13 @@ func TestUnit(t *testing.T) {
 	if err := os.WriteFile(path, []byte(installed), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	// It exits with 0 in spite of unknown keys.
+	// systemd-analyze exits with 0 even if it finds unknown keys, so its output must be empty, too.
 	out, err := exec.Command("systemd-analyze", "verify", "--man=no", path).CombinedOutput()
 	if err != nil || len(out) > 0 {
 		t.Errorf("systemd-analyze verify: %v (is it missing? run scripts/deps.sh)\n%s", err, out)
 	}
-	// The agent lists the addresses of its machine to see whether it still has its own one, and Go does so by netlink.
+	// The agent lists the addresses of its machine to see whether its own address still exists. Go does this with
+	// netlink.
 	if !regexp.MustCompile(`(?m)^RestrictAddressFamilies=.*\bAF_NETLINK\b`).Match(unit) {
 		t.Error("the agent cannot list the addresses of its machine")
 	}

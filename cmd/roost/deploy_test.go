@@ -49,7 +49,7 @@ empty variable. Write lists with commas between the values, or as YAML lists.
 // TestDeployment: roost knows the commands and settings of the files under deploy/.
 func TestDeployment(t *testing.T) {
 	for path, c := range map[string]struct {
-		command string // matches the arguments of a run of roost
+		command string // matches the arguments with which the file runs roost
 		wanted  int
 	}{
 		"kubernetes/roost.yaml": {`(?m)(?:command: \[/roost,|image: roost$[^-]*\bargs: \[)(.*)\]`, 2},
@@ -76,12 +76,12 @@ func TestDeployment(t *testing.T) {
 	}
 }
 
-// TestKubernetesStarts: the agents of the chart, in each of its variants, and of the manifest start with
-// exactly their arguments and environment, apart from addresses and folders of this machine; and roost knows
-// the command before they stop.
+// TestKubernetesStarts starts the agents of the manifest and of each variant of the chart with their exact arguments
+// and environment, except for addresses and folders of this machine. roost must also know the command that runs before
+// they stop.
 func TestKubernetesStarts(t *testing.T) {
 	t.Parallel()
-	b, err := os.ReadFile("../../internal/e2e/helm/testdata/agents.json") // a test of internal/e2e/helm writes it
+	b, err := os.ReadFile("../../internal/e2e/helm/testdata/agents.json") // written by a test in internal/e2e/helm
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -143,8 +143,8 @@ func TestKubernetesStarts(t *testing.T) {
 	}
 }
 
-// TestCredentials: every setting that is a file with a secret has its lines in the unit of systemd, in use or
-// to be uncommented.
+// TestCredentials: for every setting whose value is a file with a secret, the systemd unit has a credential line,
+// active or commented out.
 func TestCredentials(t *testing.T) {
 	b, err := os.ReadFile("../../deploy/systemd/roost.service")
 	if err != nil {

@@ -203,8 +203,8 @@ func (c change) nodes(d placement.Changes) func(columns int) []term.Line {
 	})
 }
 
-// maxFlows limits how many lines of moves between nodes are printed. After a change of the strategy there
-// could be a line for each pair of nodes.
+// maxFlows limits how many lines of moves between nodes are printed. After a change of strategy, there could be a line
+// for each pair of nodes.
 const maxFlows = 20
 
 // flows lists how many partitions moved between each pair of nodes.

@@ -87,10 +87,10 @@ func (e examination) diagnose(ctx context.Context, s *session.Session) (r report
 	return r, err
 }
 
-// knocker finds out what the gossip ports of lost members show.
+// knocker finds out the state of the gossip ports of lost members.
 type knocker func(ctx context.Context, self string, lost []clusterhttp.Lost) map[lease.NodeID]doctor.Port
 
-// examine looks at the agent twice, over apart, and diagnoses the difference. knock may be nil. examine also
+// examine looks at the agent twice, with a pause of apart, and diagnoses the difference. knock may be nil. examine also
 // returns the number of live members.
 func examine(ctx context.Context, s *session.Session, over time.Duration, knock knocker) (_ doctor.Diagnosis, members int, _ error) {
 	before, err := look(ctx, s)
@@ -314,5 +314,6 @@ func otherLines(agents []finding, columns int) (lines []term.Line) {
 	return lines
 }
 
-// numbers matches the durations and counts in findings, which differ between agents, but no ids or addresses.
+// numbers matches the durations and counts in findings, which differ between agents, but does not match ids or
+// addresses.
 var numbers = regexp.MustCompile(` (-?(\d+(\.\d+)?(h|m|s|ms|µs))+([ ,;:)]|$)|[\d.]+ (more within|since start|billion|states?|by this node))`)

@@ -107,8 +107,8 @@ func TestCheckLines(t *testing.T) {
 	}
 }
 
-// TestFindingsShared: agents share a finding that differs only by durations and counts. Findings that name
-// different nodes or settings stay separate.
+// TestFindingsShared: agents share a finding if it differs only in durations and counts. Findings that name different
+// nodes or settings stay separate.
 func TestFindingsShared(t *testing.T) {
 	for _, c := range []struct {
 		one, two string
@@ -138,7 +138,7 @@ func TestFindingsShared(t *testing.T) {
 	}
 }
 
-// TestReportFits: a report with --all fits into 80 columns, and no word is lost.
+// TestReportFits: a report with --all fits into 80 columns, and no words are lost.
 func TestReportFits(t *testing.T) {
 	var r report
 	if err := json.Unmarshal([]byte(allOfTown(t, "doctor")), &r); err != nil {
@@ -168,9 +168,8 @@ func TestReportFits(t *testing.T) {
 	}
 }
 
-// TestDoctorNamesWhatDoesNotArrive: a node that advertises an address at which nothing, or
-// another node, answers does not join, although its seed answers over TCP; its agent and the
-// doctor name that address.
+// TestDoctorNamesWhatDoesNotArrive: a node advertises an address at which either nothing or another node answers. The
+// node does not join, although its seed answers over TCP. Its agent and the doctor name the address.
 func TestDoctorNamesWhatDoesNotArrive(t *testing.T) {
 	t.Parallel()
 	a := agent(t, "a")
@@ -179,7 +178,7 @@ func TestDoctorNamesWhatDoesNotArrive(t *testing.T) {
 	for name, at := range map[string]string{"nothing": fmt.Sprintf("127.0.0.1:%d", redistest.FreePort(t)), "another": b.Gossip} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			atB := agenttest.Observe(t, b.Client, b.Log) // an Observer of the subtest, since a parent cannot fail while it runs
+			atB := agenttest.Observe(t, b.Client, b.Log) // this observer belongs to the subtest, because a parent test cannot fail while its subtest runs
 			base := fmt.Sprintf("127.0.0.1:%d", redistest.FreePort(t))
 			w := launch(t, "w-"+name, "--join", a.Gossip, "--advertise", at, "--http", base)
 			eventually(t, func() error {
@@ -195,13 +194,13 @@ func TestDoctorNamesWhatDoesNotArrive(t *testing.T) {
 	}
 }
 
-// TestDoctorAllLosesAnAgent: an agent that fails between the two looks has no view, and doctor reports no
-// findings about what the agent did not say.
+// TestDoctorAllLosesAnAgent: an agent answers the doctor's first look and fails before the second, so the doctor has no
+// view from it. The doctor reports no findings about this agent's data.
 func TestDoctorAllLosesAnAgent(t *testing.T) {
 	t.Parallel()
 	f := town(t, 1)
 	f[1].Set("GET /v1/stats", func(n int) any {
-		if n >= 3 { // the survey, the first look, the second
+		if n >= 3 { // the first two requests are the survey and the first look
 			return clusterhttp.Problem{Status: http.StatusInternalServerError, Code: "broken", Message: "no more answers"}
 		}
 		return healthyStats()
@@ -212,7 +211,7 @@ func TestDoctorAllLosesAnAgent(t *testing.T) {
 	}
 }
 
-// town starts a healthy agent, and others that it names as its members.
+// town starts a healthy agent, and other agents that it lists as members.
 func town(t *testing.T, others int) (agents []*fakeagent.Agent) {
 	t.Helper()
 	members := fakeagent.Healthy()["GET /v1/members"].(clusterhttp.Members)
@@ -233,7 +232,7 @@ func town(t *testing.T, others int) (agents []*fakeagent.Agent) {
 			})
 		}
 	}
-	first := len(members.Members) - len(agents) // the others are behind those of a healthy cluster
+	first := len(members.Members) - len(agents) // the members of a healthy cluster come first
 	for i, f := range agents {
 		own := members
 		if i > 0 {
@@ -244,12 +243,12 @@ func town(t *testing.T, others int) (agents []*fakeagent.Agent) {
 	return agents
 }
 
-// TestDoctorAllOfMany: if there are more agents than doctor asks at the same time, it asks the rest later,
-// and each agent has enough time.
+// TestDoctorAllOfMany: there are more agents than doctor asks at the same time. It asks the rest later, and gives each
+// agent enough time.
 func TestDoctorAllOfMany(t *testing.T) {
 	t.Parallel()
 	f := town(t, 65)
-	eventually(t, func() error { // on a starved machine one may lack the 5 s for an answer
+	eventually(t, func() error { // on a starved machine, an agent may not answer within 5 s
 		_, out, problem := roostIn(t, f[0].Env, "doctor", "--all", "--over", "6s")
 		if !strings.Contains(out, "65 of 67 other agents answered") {
 			return fmt.Errorf("%s%s", out, problem)
@@ -258,12 +257,12 @@ func TestDoctorAllOfMany(t *testing.T) {
 	})
 }
 
-// TestDoctorAllWithin: doctor names the agents that it had no time to ask, and does not check them.
+// TestDoctorAllWithin: doctor names the agents that it had no time to ask, and reports no findings about them.
 func TestDoctorAllWithin(t *testing.T) {
 	t.Parallel()
 	f := town(t, 70)
 	code, out, problem := roostIn(t, f[0].Env, "doctor", "--all", "--over", "6s", "--within", "5s")
-	var rest, first int // 6 from other-065 on; a busy machine has not begun with 64 by then
+	var rest, first int // 6 agents, starting with other-065; on a busy machine more, because not even 64 agents were asked
 	_, _ = fmt.Sscanf(out[max(0, strings.LastIndex(out, "warn  views")):],
 		"warn views %d of 73 agents were not asked: other-%d", &rest, &first)
 	if code != exitWarned || rest == 0 || rest+first != 71 || problem != "" {

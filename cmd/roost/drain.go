@@ -58,7 +58,7 @@ until roost undrain. Your application must serve each room until its clients hav
 	)
 }
 
-// afterDrain says how the work on a drained node goes on.
+// afterDrain tells the user what to do after a drain.
 const afterDrain = "\nNext: stop it now, or later take it back with roost undrain"
 
 // evacuate drains the node and waits until no room is left on it.
@@ -183,8 +183,8 @@ func drainOrNot(ctx context.Context, s *session.Session, done string, call func(
 	return agreed(s, c, c.Converged, fmt.Sprintf("%s is %s", c.Self, c.State), fmt.Sprintf("%s is %s", c.Self, done))
 }
 
-// agreed prints an answer, and returns an error if not every member has agreed, because scripts continue
-// after a success. started describes the change, and done says that all members have made it.
+// agreed prints an answer. It returns an error unless every member has agreed, because scripts continue after a
+// success. started describes the change, and done says that all members have made it.
 func agreed(s *session.Session, answer any, converged bool, started, done string) (err error) {
 	if s.JSON {
 		err = s.PrintJSON(answer)

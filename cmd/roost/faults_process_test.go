@@ -15,21 +15,20 @@ import (
 	"github.com/roost-cluster/roost/internal/redistest"
 )
 
-// faulty is a cluster of a, b and c before its problem.
+// faulty is a cluster of nodes a, b and c, in which the test causes a problem.
 type faulty struct {
 	t       *testing.T
 	a, b, c *proc
-	redis   *redistest.Server // of a row with redis
+	redis   *redistest.Server // only for faults with redis
 	link    *redistest.Link   // to it
 	args    []string          // of all agents
 	at      *agenttest.Observer
 }
 
-// namedFault is a problem of node b, or of something that the nodes share, together with what users see of
-// it.
+// namedFault is a problem of node b or of something that the nodes share. It includes what users see of the problem.
 type namedFault struct {
 	name   string
-	args   []string        // of all agents, besides the usual
+	args   []string        // of all agents, in addition to the usual ones
 	redis  bool            // the agents pin rooms
 	ready  func(f *faulty) // before it
 	begin  func(f *faulty)
@@ -38,13 +37,13 @@ type namedFault struct {
 	want   agenttest.Views // at c
 }
 
-// finds returns views in which doctor and the page have these findings, all nodes are active, and nothing
-// else happens.
+// finds returns views in which the doctor and the page show these findings, all nodes are active, and nothing else
+// happens.
 func finds(findings ...string) agenttest.Views {
 	return agenttest.Views{Doctor: findings, Page: findings, Members: []string{"a active", "b active", "c active"}}
 }
 
-// loses returns the views of the loss of b, with more lines of the log.
+// loses returns the views after the loss of b, with more lines in the log.
 func loses(reason string, more ...string) agenttest.Views {
 	v := finds("warn members: lost: b " + reason + " ")
 	v.Members, v.History = []string{"a active", "c active", "b " + reason + " "}, []string{"lost b " + reason}
@@ -52,7 +51,7 @@ func loses(reason string, more ...string) agenttest.Views {
 	return v
 }
 
-// tells returns the views of a loss if doctor asks all agents and says what became of b.
+// tells returns the views after a loss if the doctor asks all agents and says what happened to b.
 func tells(v agenttest.Views, became string) agenttest.Views {
 	for _, f := range v.Page {
 		v.Doctor = []string{strings.Replace(f, "lost: ", "lost, and "+became+": ", 1), "a " + f}
@@ -72,10 +71,11 @@ func remembers(v agenttest.Views, events ...string) agenttest.Views {
 	return v
 }
 
-// TestFaultsAreNamed makes one problem each, on agents with leases of 6 s. Doctor, the page, the members, the
-// history and the log of c have what the table says, and nothing else: for a crash within 2 s, for all others
-// within 10 s. At least one view names the cause, and the node if there is one; docs/dev/testing.md has which. A
-// death is two lines of the log, and three with rooms. internal/e2e/netlab has the faults of networks.
+// TestFaultsAreNamed causes one problem at a time, in clusters with leases of 6 s. The doctor, the page, the members,
+// the history and the log of c must show what the table says, and nothing else: within 2 s after a crash, and within 10
+// s after any other problem. At least one view must name the cause, and the node if only one node has the problem.
+// docs/dev/testing.md lists which view does. A crash adds two lines to the log, and three if the agents pin rooms.
+// internal/e2e/netlab tests network faults.
 func TestFaultsAreNamed(t *testing.T) {
 	t.Parallel()
 	silent := func(why string) agenttest.Views {
@@ -102,7 +102,7 @@ func TestFaultsAreNamed(t *testing.T) {
 			},
 		},
 		{
-			name: "wrong advertise", all: true, begin: (*faulty).advertiseNothing, // it left, and does not become a member again
+			name: "wrong advertise", all: true, begin: (*faulty).advertiseNothing, // b has left, and does not become a member again
 			want: agenttest.Views{
 				Page: []string{"warn members: heard only over TCP: b at 127.0.0.1:"},
 				Doctor: []string{
@@ -145,9 +145,9 @@ func TestFaultsAreNamed(t *testing.T) {
 func (n namedFault) holds(t *testing.T) {
 	t.Helper()
 	f := &faulty{t: t}
-	// Longer leases than in other tests: a false loss on a busy machine would stay in the history.
+	// The leases are longer than in other tests, because a false loss on a busy machine would stay in the history.
 	f.args = append([]string{"--heartbeat", "1s", "--ttl", "6s"}, n.args...)
-	if n.redis { // for the others one that is late on a busy machine would be a second problem
+	if n.redis { // only where needed, because a Redis that is slow on a busy machine would be a second problem
 		f.redis = redistest.Start(t)
 		f.link = redistest.Proxy(t, f.redis.Addr())
 		f.args = append(f.args, "--redis", f.link.URL(f.redis))
@@ -169,12 +169,12 @@ func (n namedFault) holds(t *testing.T) {
 	if most := stretched(n.within, left()); took > most {
 		t.Errorf("named after %v, want %v at most: %v, and the machine was ours by %.0f %%", took, most, n.within, 100*left())
 	}
-	if len(n.want.Log) == 3 { // what each of two survivors says
+	if len(n.want.Log) == 3 { // each of the two survivors must show the problem
 		atA.Await(time.Now(), 4*n.within, n.want)
 	}
 }
 
-// killRedis kills Redis. Nothing listens at its address then, so the link must not, either.
+// killRedis kills Redis. It also closes the link, so that nothing listens at its address.
 func (f *faulty) killRedis() {
 	f.redis.Kill()
 	f.link.Cut()
@@ -188,7 +188,7 @@ func (f *faulty) pinRooms() {
 	}
 }
 
-// advertiseNothing starts b again, with an address to which nothing listens.
+// advertiseNothing restarts b with an advertised address at which nothing listens.
 func (f *faulty) advertiseNothing() {
 	f.t.Helper()
 	f.b.Stop(timeout)
@@ -197,8 +197,7 @@ func (f *faulty) advertiseNothing() {
 	f.b.Process = b.Process
 }
 
-// waitForUneven waits for the log line about an uneven spread. It is logged once, before or after other
-// lines.
+// waitForUneven waits for the log line about an uneven spread. The agent logs it once, before or after other lines.
 func (f *faulty) waitForUneven() {
 	f.t.Helper()
 	f.c.Logs(`"partitions are spread unevenly"`, "raise Partitions from 2")

@@ -28,19 +28,18 @@ var (
 		"the roost binary to attack, of any release; nothing is asserted then; default: built from this tree, and checked")
 )
 
-// flood is what unauthenticated peers without the key do to the TCP side of a gossip port: connections,
-// each of which sends a head and then fills up to the size that it announced. A connection
-// that is closed is opened again.
+// flood is an attack by unauthenticated peers without the key on the TCP side of a gossip port. On each connection,
+// they send a head, and then data up to the size that the head announced. If a connection is closed, they open another.
 type flood struct {
 	name    string
 	plain   bool // the agents have no key
 	conns   int
-	sources int                // 127.0.0.2 and the following addresses; 0 = the address of everyone else, 127.0.0.1
+	sources int                // source addresses, from 127.0.0.2 on; 0 = 127.0.0.1, which everyone else uses
 	head    func(i int) []byte // of the i-th connection
 	fill    int                // bytes after the head
-	drip    time.Duration      // between single bytes of the head, 0 = at once
+	drip    time.Duration      // between single bytes of the head; 0 = send the head at once
 	short   bool               // part of make test
-	again   time.Duration      // after its end a connection is opened again; 0 = 1 s
+	again   time.Duration      // how long to wait before a closed connection is opened again; 0 = 1 s
 }
 
 // sealed is the head of an encrypted stream that announces n bytes.
@@ -75,7 +74,7 @@ func allFloods() []flood {
 		{name: "no key: 256 × 32,768 nodes without a name", plain: true, conns: 256, again: time.Millisecond, head: func(int) []byte {
 			return append([]byte("\xf4\x05roost\x06\x83\xa5Nodes\xcd\x80\x00\xacUserStateLen\x00\xa4Join\xc3"), bytes.Repeat([]byte("\x81\xa3Vsn\xa6\x01\x05\x02\x00\x00\x00"), 32768)...)
 		}},
-		{name: "no key: 64 × a ping without an end", plain: true, conns: 64, fill: 64 * mib, head: func(int) []byte { // with a name of 1 GiB
+		{name: "no key: 64 × a ping without an end", plain: true, conns: 64, fill: 64 * mib, head: func(int) []byte { // whose name has 1 GiB
 			return []byte("\xf4\x05roost\x00\x81\xa4Node\xdb\x40\x00\x00\x00")
 		}},
 		{name: "no key: 1,000 silent", plain: true, conns: 1000, head: nothing},
@@ -83,8 +82,8 @@ func allFloods() []flood {
 	}
 }
 
-// TestFloods: unauthenticated peers at the gossip port cannot exhaust the memory of an agent with a key, or
-// make it unready, or keep out a newcomer that knows only this agent. Long, it prints the table of
+// TestFloods: unauthenticated peers at the gossip port cannot exhaust the memory of an agent with a key, make it
+// unready, or prevent a new node that knows only this agent from joining. With -floods, the test prints the table in
 // docs/dev/design/gossip-security.md.
 func TestFloods(t *testing.T) {
 	for _, f := range allFloods() {
@@ -93,7 +92,8 @@ func TestFloods(t *testing.T) {
 	siege{name: "no key: 64 × a state of 6 MiB", plain: true, begin: states}.test(t)
 }
 
-// siege is an attack on agent a, of which b is a member, while c joins by it: a row of the table.
+// siege is an attack on agent a, and one row of the table. Agent b is a member of a's cluster, and agent c joins via a
+// during the attack.
 type siege struct {
 	name  string
 	plain bool // the agents have no key
@@ -101,11 +101,11 @@ type siege struct {
 	args  []string
 	start func(t *testing.T, id string, args ...string) *proc // nil = attacked
 
-	// begin returns when the attack is under way; ctx ends it.
+	// begin returns when the attack is running. Canceling ctx ends it.
 	begin func(ctx context.Context, t *testing.T, s *scene)
 
-	// believed means that the agents accept the messages, so members may lose leases and readiness. They
-	// agree afterwards.
+	// believed means that the agents accept the messages, so members may lose leases and readiness. Afterwards, they
+	// must agree.
 	believed bool
 }
 
@@ -114,11 +114,11 @@ type scene struct {
 	a, b  *proc
 	c     atomic.Pointer[proc] // once it runs
 	args  []string             // of an agent that joins
-	key   key                  // of all; nil = they have none
+	key   key                  // of all agents; nil = they have none
 	wait  sync.WaitGroup
 	sent  atomic.Int64 // connections or packets
-	left  int          // how many leases begin has ended, of which it knows
-	after func()       // checks the rest; nil = there is no more
+	left  int          // the number of losses that begin has caused on purpose
+	after func()       // makes additional checks; nil = none
 }
 
 func (g siege) test(t *testing.T) {
@@ -134,7 +134,7 @@ func (g siege) run(t *testing.T) {
 	case *floods:
 		args = nil
 	case g.believed, g.start != nil:
-		args = brisk() // members need to forget others
+		args = brisk() // short leases, because members must be lost during the test
 	}
 	args = append(args, g.args...)
 	var s scene
@@ -154,7 +154,7 @@ func (g siege) run(t *testing.T) {
 	s.b.Runs()
 	agree(t, s.a, s.b)
 	if *floods {
-		time.Sleep(3 * time.Second) // both are at rest
+		time.Sleep(3 * time.Second) // until both agents are idle
 	}
 	before := memory(t, s.a)
 
@@ -212,7 +212,7 @@ func (g siege) run(t *testing.T) {
 	}
 }
 
-// lostBy returns how often an agent lost a member of a siege. Invented ones do not count.
+// lostBy returns how often an agent lost one of the members a, b and c. Invented members don't count.
 func lostBy(p *proc) (lost int) {
 	for line := range strings.Lines(p.Text()) {
 		var l struct{ Msg, Member string }
@@ -241,7 +241,7 @@ func (f flood) begin(ctx context.Context, t *testing.T, s *scene) {
 	})
 }
 
-// attacked starts an agent of the binary under test.
+// attacked starts an agent with the binary under attack.
 func attacked(t *testing.T, id string, args ...string) *proc {
 	t.Helper()
 	exe := *floodExe
@@ -251,7 +251,7 @@ func attacked(t *testing.T, id string, args ...string) *proc {
 	return agenttest.LaunchCommand(t, id, agentproc.Command(exe, id, args...))
 }
 
-// intrude opens one connection, and keeps it until the other side closes it.
+// intrude opens a connection and keeps it open until the other side closes it.
 func (f flood) intrude(ctx context.Context, addr string, i int, opened *atomic.Int64) {
 	var from net.Dialer
 	if f.sources > 0 {
@@ -292,7 +292,7 @@ func pause(ctx context.Context, d time.Duration) {
 	}
 }
 
-// readiness counts how often an agent was asked whether it is ready, and how often it was.
+// readiness counts how often an agent was asked whether it is ready, and how often the answer was yes.
 type readiness struct{ asked, ok atomic.Int64 }
 
 func watchReady(ctx context.Context, wait *sync.WaitGroup, addr string) *readiness {

@@ -32,10 +32,11 @@ import (
 
 var clientsOf = flag.Int("clients", 50, "routing clients in TestRoutingClients; a tenth as many changes, and ten at least")
 
-// A crowd of routing clients of three agents sees many changes. More than some dozens would leave the other
-// tests of this process too little time, under the race detector: make long has 200, and make routing-clients
-// 1,000. One of the agents is killed half-way: no lookup of any routing client fails, each routing client has
-// each change within a second of the first agent (p99), and all of them end with the table of the agents.
+// TestRoutingClients: many routing clients of three agents see many changes, and one of the agents is killed halfway.
+// No lookup of any routing client may fail, each routing client must have each change within a second of the first
+// agent (p99), and all must end with the table of the agents. By default, there are 50 routing clients, because more
+// would leave too little CPU time to other tests under the race detector. make long runs 200, and make routing-clients
+// runs 1,000.
 func TestRoutingClients(t *testing.T) {
 	t.Parallel()
 	crowd, changes := *clientsOf, max(10, *clientsOf/10)
@@ -85,8 +86,9 @@ func TestRoutingClients(t *testing.T) {
 			}
 			agents = agents[1:]
 		}
-		// The share of one agent only grows, so no table comes again. Hundreds of routing clients that come
-		// at once reach the limit of connections, and the agent closes idle ones, such as this.
+		// The weight of one agent only grows, so no table occurs twice. The change is retried, because hundreds of
+		// routing clients that connect at the same time reach the connection limit, and then the agent closes idle
+		// connections such as this test's.
 		eventually(t, func() error {
 			_, err := agents[0].SetWeight(ctx, uint32(100*math.Pow(1.08, float64(change+1))))
 			return err
@@ -130,7 +132,8 @@ func TestRoutingClients(t *testing.T) {
 		before>>10, after>>10, (after-before)*int64(len(cfg.Agents))/int64(crowd)>>10)
 }
 
-// sightings are when tables were seen first: by each routing client, and last by the streams of agents.
+// sightings records when each table was first seen by each routing client, and by any event stream of an agent (the
+// last element).
 type sightings struct {
 	mu sync.Mutex
 	at []map[placement.Digest]time.Time
@@ -155,8 +158,9 @@ func (x *sightings) saw(who int, d placement.Digest) bool {
 	return ok
 }
 
-// late returns how long each routing client took for each table that the agents had since began, sorted, and
-// how many these are. A routing client that went on to a later table, as changes merge, has taken until then.
+// late returns the sorted delays with which the routing clients received each table that the agents had after began,
+// and the number of these tables. Changes can merge, so a routing client may skip a table. Then its delay lasts until
+// the next table that it received.
 func (x *sightings) late(began time.Time) (late []time.Duration, tables int) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -177,8 +181,8 @@ func (x *sightings) late(began time.Time) (late []time.Duration, tables int) {
 	return late, len(late) / len(clients)
 }
 
-// machineFor returns the share of the machine's CPU time since the call that was idle, or used by this test
-// and by live agents. Without /proc, it returns all of it.
+// machineFor starts to measure the machine's CPU time. left returns the share that has since been idle, or was used by
+// this test and by live agents. Without /proc, left returns 1.
 func machineFor(agents []*proc) (left func() float64) {
 	ticks := func(path, after string, from, to int) (sum float64) {
 		text, _ := os.ReadFile(path)
@@ -207,8 +211,7 @@ func machineFor(agents []*proc) (left func() float64) {
 	}
 }
 
-// stretched is a limit that applies if the machine does nothing else. On a machine that others use, the limit
-// grows up to fourfold.
+// stretched returns a limit for a machine that other programs may use, too. If they do, the limit grows up to fourfold.
 func stretched(bar time.Duration, left float64) time.Duration {
 	return time.Duration(float64(bar) / max(0.25, left))
 }
@@ -222,9 +225,9 @@ func memoryOf(t *testing.T, agents []*proc) (mean int64) {
 	return mean
 }
 
-// roost proxy sends requests to the servers of two agents by their keys, waits for agents at its start, gives
-// up on a server after
-// --answer-within, and ends at SIGTERM: /readyz says so while requests in progress end.
+// TestProxy: roost proxy sends requests to the servers of two agents by their keys. It waits for agents when it starts,
+// and gives up on a server after --answer-within. SIGTERM ends it: /readyz reports that it is ending, while requests in
+// progress finish.
 func TestProxy(t *testing.T) {
 	t.Parallel()
 	release := make(chan struct{})
@@ -232,7 +235,7 @@ func TestProxy(t *testing.T) {
 		srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			_, _ = fmt.Fprint(w, name, r.URL.Path)
 			switch path.Base(r.URL.Path) {
-			case "held": // the body goes on until then
+			case "held": // the body continues until the test releases it
 				_ = http.NewResponseController(w).Flush()
 				<-release
 			case "hung":
@@ -245,7 +248,7 @@ func TestProxy(t *testing.T) {
 	a := agent(t, "a", "--api-addr", app("a"))
 	b := agent(t, "b", "--api-addr", app("b"), "--join", a.Gossip)
 	agree(t, a, b)
-	behind, err := net.Listen("tcp", "127.0.0.1:0") // an agent that is not there yet
+	behind, err := net.Listen("tcp", "127.0.0.1:0") // an agent that does not answer yet
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -291,7 +294,7 @@ func TestProxy(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	go func() { // now the agent is there
+	go func() { // from now on, the agent answers
 		for in, err := behind.Accept(); err == nil; in, err = behind.Accept() {
 			if out, err := net.Dial("tcp", a.Addrs.HTTP); err == nil {
 				go func() { _, _ = io.Copy(out, in); _ = out.Close() }()
@@ -309,7 +312,7 @@ func TestProxy(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		eventually(t, func() error { // the first table may be on its way
+		eventually(t, func() error { // the proxy may not have its first table yet
 			resp, err := client.Get("http://" + addr + "/rooms/" + key)
 			if err != nil {
 				return err
@@ -357,7 +360,7 @@ func TestProxy(t *testing.T) {
 	}
 }
 
-// roost proxy rejects impossible settings at once.
+// roost proxy rejects impossible settings when it starts.
 func TestProxyUsage(t *testing.T) {
 	token := secretFile(t, "0123456789abcdef0123456789abcdef")
 	for want, args := range map[string][]string{

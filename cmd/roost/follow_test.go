@@ -61,8 +61,8 @@ func (b *background) shows(what fmt.Stringer, text string) {
 	})
 }
 
-// TestWatchAppends: without a terminal, the command prints only changes, which do not include ages and loads.
-// It mentions an absent agent once.
+// TestWatchAppends: without a terminal, the command prints only changes. Changes of ages and loads don't count. It
+// mentions a missing agent once.
 func TestWatchAppends(t *testing.T) {
 	t.Parallel()
 	f := fakeagent.New(t)
@@ -113,7 +113,7 @@ func TestWatchAppends(t *testing.T) {
 	}
 }
 
-// TestWatchNews: after an event, the command asks at once.
+// TestWatchNews: after an event, the command asks the agent immediately.
 func TestWatchNews(t *testing.T) {
 	t.Parallel()
 	for command, news := range map[string]any{"members": fakeagent.Batch(), "partitions": fakeagent.Batch(), "rooms": affinity.MovedBatch{}} {
@@ -131,8 +131,7 @@ func TestWatchNews(t *testing.T) {
 	}
 }
 
-// TestWatchComesBack: roost watch continues when the agent is back, and mentions the gap
-// once.
+// TestWatchComesBack: roost watch continues when the agent is back, and reports the gap once.
 func TestWatchComesBack(t *testing.T) {
 	t.Parallel()
 	f := fakeagent.New(t)

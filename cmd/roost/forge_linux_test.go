@@ -19,10 +19,10 @@ import (
 	"github.com/roost-cluster/roost/lease"
 )
 
-// key encrypts messages like memberlist; nil does not encrypt.
+// key encrypts messages like memberlist does. A nil key does not encrypt.
 type key []byte
 
-// newKey makes a key, and a file of it.
+// newKey makes a key and a file with it.
 func newKey(t *testing.T) (k key, file string) {
 	t.Helper()
 	line := succeeds(t, "keygen")
@@ -35,7 +35,7 @@ func newKey(t *testing.T) (k key, file string) {
 
 const label = "\xf4\x05roost"
 
-// packet returns a message of memberlist's as a packet.
+// packet returns a packet with a memberlist message.
 func (k key) packet(message []byte) []byte {
 	if k != nil {
 		message = k.seal(message, []byte("roost"))
@@ -43,7 +43,7 @@ func (k key) packet(message []byte) []byte {
 	return append([]byte(label), message...)
 }
 
-// stream returns what memberlist sends over a connection.
+// stream returns the bytes that memberlist would send over a connection.
 func (k key) stream(message []byte) []byte {
 	if k != nil {
 		head := binary.BigEndian.AppendUint32([]byte{10}, uint32(29+len(message)))
@@ -71,7 +71,7 @@ func (k key) seal(message, data []byte) []byte {
 	return k.gcm().Seal(sealed, sealed[1:], message, data)
 }
 
-// open returns the answer to a stream.
+// open decrypts the answer on a stream.
 func (k key) open(t *testing.T, b []byte) []byte {
 	t.Helper()
 	if k == nil {
@@ -87,7 +87,7 @@ func (k key) open(t *testing.T, b []byte) []byte {
 	return plain
 }
 
-// spray sends packets to agent a: rate a second, 0 = as many as this process can.
+// spray sends packets to agent a at a rate per second. A rate of 0 means as fast as this process can.
 func (s *scene) spray(ctx context.Context, t *testing.T, rate int, packet func(i int) []byte) {
 	t.Helper()
 	conn, err := net.Dial("udp", s.a.Gossip)
@@ -114,7 +114,7 @@ func (s *scene) spray(ctx context.Context, t *testing.T, rate int, packet func(i
 	})
 }
 
-// forger speaks for members.
+// forger sends messages in the name of members.
 type forger struct {
 	insight
 	key key
@@ -126,7 +126,7 @@ func (f forger) asB() *lease.Message {
 	return &lease.Message{Settings: f.settings, From: f.of["b"].Handle(), Stamp: lease.Stamp(now.UnixMilli()), SentAt: now}
 }
 
-// kinds contains, by name, the messages that a forger sends as b. Each function returns its i-th message.
+// kinds contains the kinds of messages that a forger sends as b, by name. Each function returns the i-th message.
 func (f forger) kinds() map[string]func(i int) *lease.Message {
 	subject := func(i int) *lease.Record { return f.of[[]lease.NodeID{"a", "b"}[i%2]] }
 	heartbeat := func(r *lease.Record, at lease.Stamp, state lease.State) lease.Heartbeat {
@@ -152,7 +152,7 @@ func (f forger) kinds() map[string]func(i int) *lease.Message {
 			m.Records = []*lease.Record{&r}
 			return m
 		},
-		"processes": func(int) *lease.Message { // a later one of agent a
+		"processes": func(int) *lease.Message { // a later process with the id of agent a
 			m, r := f.asB(), *f.of["a"]
 			r.Incarnation++
 			m.Records = []*lease.Record{&r}
@@ -203,7 +203,7 @@ func (f forger) kinds() map[string]func(i int) *lease.Message {
 			}
 			versions := []uint64{math.MaxUint64, 1 << 53, 1<<53 + 1, 1 << 52}
 			v := versions[i/4%len(versions)]
-			m.Extra = []byte{2, 1} // all partitions are a's, since a version of the end of time
+			m.Extra = []byte{2, 1} // claims that a owns all partitions, since a version in the far future
 			for _, n := range []uint64{1024, v, 1, 1} {
 				m.Extra = binary.AppendUvarint(m.Extra, n)
 			}
@@ -226,12 +226,12 @@ func (f forger) kinds() map[string]func(i int) *lease.Message {
 	}
 }
 
-// packet seals a message of the leases.
+// packet encrypts a message of the lease protocol.
 func (f forger) packet(m *lease.Message) []byte {
 	return f.key.packet(append([]byte{8}, lease.Encode(m)...))
 }
 
-// forge begins to send forgeries of some kinds to agent a, sealed by a key.
+// forge starts to send forged messages of some kinds to agent a, encrypted with a key.
 func forge(k func(s *scene) key, kinds ...string) func(context.Context, *testing.T, *scene) {
 	return func(ctx context.Context, t *testing.T, s *scene) {
 		t.Helper()
@@ -243,7 +243,7 @@ func forge(k func(s *scene) key, kinds ...string) func(context.Context, *testing
 	}
 }
 
-// invent starts to send messages as member b, every second, which claim that invented nodes run.
+// invent starts to send a message as member b every second. The messages claim that invented nodes are running.
 func invent(nodes int) func(context.Context, *testing.T, *scene) {
 	return func(ctx context.Context, t *testing.T, s *scene) {
 		t.Helper()
@@ -269,9 +269,8 @@ func invent(nodes int) func(context.Context, *testing.T, *scene) {
 	}
 }
 
-// TestForgeries: packets that were not encrypted with the key change nothing, however many arrive. Anyone
-// with the key can impersonate all members, and so can anyone if there is no key. But memory stays bounded,
-// and no agent stops.
+// TestForgeries: packets that are not encrypted with the key change nothing, however many arrive. Anyone with the key
+// can impersonate all members. Without a key, anyone can. But even then, memory stays bounded, and no agent stops.
 func TestForgeries(t *testing.T) {
 	garbage := func(rate int) func(context.Context, *testing.T, *scene) {
 		return func(ctx context.Context, t *testing.T, s *scene) {

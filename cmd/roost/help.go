@@ -44,7 +44,7 @@ func addHelp(root *cobra.Command) {
 	root.InitDefaultCompletionCmd()
 	if completion, _, err := root.Find([]string{"completion"}); err == nil {
 		completion.Short, completion.Example = "Print a completion script for bash, zsh, fish or PowerShell", completionExample
-		// Without this, a missing or mistyped shell name would write the help into the file for the script.
+		// Without this, a missing or mistyped shell name would write the help into the script file.
 		completion.Args, completion.RunE = cobra.ArbitraryArgs, func(*cobra.Command, []string) error {
 			return settings.UsageError("the shell is missing: bash, zsh, fish or powershell")
 		}

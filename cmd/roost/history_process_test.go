@@ -12,7 +12,7 @@ import (
 	"github.com/roost-cluster/roost/cluster"
 )
 
-// eventsOf returns what an agent saw: a line for each event, without the numbers of partitions.
+// eventsOf returns the events that an agent saw, one per line, without the numbers of partitions.
 func eventsOf(t *testing.T, p *proc) (lines []string) {
 	t.Helper()
 	h, err := p.History(t.Context())
@@ -32,8 +32,8 @@ func eventsOf(t *testing.T, p *proc) (lines []string) {
 	return lines
 }
 
-// TestHistoryCommand: one agent is killed, one drains, and one leaves. Another agent lists each of them with
-// its reason, in order, and nothing else.
+// TestHistoryCommand: one agent is killed, one drains, and one leaves. Another agent lists each event with its reason,
+// in order, and nothing else.
 func TestHistoryCommand(t *testing.T) {
 	t.Parallel()
 	a, b, c := trio(t, append(calm(), slow()...)...)

@@ -18,10 +18,10 @@ import (
 	"github.com/roost-cluster/roost/cluster/clusterhttp"
 )
 
-// TestHostileHTTP: unauthenticated peers that send as slowly or as much as they can, or read nothing,
-// delay no other client: lookups are answered, the process stays small, and nothing is
-// left of them. Reads need no token, changes do, and the log does not show it. The tests of
-// clusterhttp have the details.
+// TestHostileHTTP: unauthenticated peers send as slowly or as much as they can, or read nothing. Other clients must
+// still get answers to their lookups. The process must stay small, and afterwards no connection or goroutine may
+// remain. Reads need no token, but changes need one, and the log never shows it. The tests of clusterhttp cover the
+// details.
 func TestHostileHTTP(t *testing.T) {
 	t.Parallel()
 	const secret = "correct-horse-battery-staple"
@@ -38,7 +38,7 @@ func TestHostileHTTP(t *testing.T) {
 			dribble(t, conn, "GET /v1/members HTTP/1.1\r\nHost: localhost\r\nName: "+strings.Repeat("x", i))
 		})
 	}
-	for range 2000 { // short headers need the most memory: a third of a megabyte each
+	for range 2000 { // short header fields need the most memory: a third of a megabyte per request
 		crowd.add(t, a.Base, func(conn net.Conn) { dribble(t, conn, "GET /v1/members HTTP/1.1\r\nHost: localhost\r\n"+manyFields) })
 	}
 	for range 4200 {
@@ -51,11 +51,11 @@ func TestHostileHTTP(t *testing.T) {
 	for i := range 200 {
 		crowd.add(t, a.Base, func(conn net.Conn) {
 			rng := rand.New(rand.NewPCG(3, uint64(i)))
-			dribble(t, conn, "GET /"+string(junk(rng, i, 64<<10))) // past the limit of a header in half of all cases
+			dribble(t, conn, "GET /"+string(junk(rng, i, 64<<10))) // half of these headers are longer than the limit
 		})
 	}
 	crowd.here.Wait()
-	// Among thousands of attackers, a legitimate client may also be cut off, but not afterwards.
+	// With thousands of attackers, a legitimate client may also be cut off, but not after the attack.
 	eventually(t, func() error {
 		_, err := a.Members(t.Context())
 		return err
@@ -81,8 +81,8 @@ func TestHostileHTTP(t *testing.T) {
 		}
 		return nil
 	})
-	// Without the limits it is 800 MB. On a busy machine the garbage collector is late, and
-	// the peak was up to 170 MB.
+	// Without the limits, the process grows by 800 MB. With them it grew by up to 170 MB, because the garbage collector
+	// is late on a busy machine.
 	const bound = 300 << 20
 	if after := memory(t, a); after > most+bound {
 		t.Errorf("it grew from %d MB to %d MB", most>>20, after>>20)
@@ -98,7 +98,7 @@ func TestHostileHTTP(t *testing.T) {
 	}
 }
 
-// manyFields are as many as a request of 16 kB can have.
+// manyFields contains as many header fields as fit in a request of 16 kB.
 var manyFields = func() string {
 	var fields strings.Builder
 	for i := range 2500 {
@@ -107,14 +107,14 @@ var manyFields = func() string {
 	return fields.String()
 }()
 
-// crowd is a large number of unauthenticated peers that connect at the same time.
+// crowd is many unauthenticated peers that are connected at the same time.
 type crowd struct {
-	here sync.WaitGroup // until all have connected
+	here sync.WaitGroup // done when all have connected
 	gone sync.WaitGroup
-	over chan struct{} // unauthenticated peers that just hold a connection may go
+	over chan struct{} // closed when peers that only hold a connection may leave
 }
 
-// add adds an unauthenticated peer with a connection.
+// add connects an unauthenticated peer.
 func (c *crowd) add(t *testing.T, addr string, act func(net.Conn)) {
 	c.here.Add(1)
 	c.gone.Go(func() {
@@ -130,14 +130,13 @@ func (c *crowd) add(t *testing.T, addr string, act func(net.Conn)) {
 	})
 }
 
-// keep asks once, and then holds the connection.
+// keep sends one request, and then holds the connection.
 func (c *crowd) keep(conn net.Conn) {
 	_, _ = io.WriteString(conn, "GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
 	<-c.over
 }
 
-// dribble sends the beginning of a request, and then one byte at a time until the agent closes the
-// connection.
+// dribble sends the beginning of a request, and then single bytes until the agent closes the connection.
 func dribble(t *testing.T, conn net.Conn, begin string) {
 	go func() {
 		_, err := io.WriteString(conn, begin)
@@ -151,7 +150,7 @@ func dribble(t *testing.T, conn net.Conn, begin string) {
 	}
 }
 
-// flood sends a request as often as the agent takes it, and reads no answer.
+// flood sends requests as fast as the agent accepts them, and reads no answers.
 func (c *crowd) flood(conn net.Conn) {
 	_ = conn.SetDeadline(time.Now().Add(5 * time.Second))
 	for err := error(nil); err == nil; {
@@ -169,8 +168,8 @@ func intrude(t *testing.T, addr, part string) {
 	}
 }
 
-// TestTooMuchHeader: a client gets the reason over a real socket, where closing too early
-// would lose the answer.
+// TestTooMuchHeader: if a request's header is too large, the client gets the reason over a real socket. If the agent
+// closed the connection too early, the answer would be lost.
 func TestTooMuchHeader(t *testing.T) {
 	t.Parallel()
 	a := agent(t, "a", calm()...)

@@ -11,15 +11,15 @@ import (
 	"testing"
 )
 
-// TestHostileBytes: unauthenticated peers can send anything to the gossip port by TCP; the agents survive,
-// stay small, and agree. TestForgeries has the same by UDP.
+// TestHostileBytes: unauthenticated peers send arbitrary bytes to the gossip port over TCP. The agents must keep
+// running, stay small, and agree. TestForgeries tests the same over UDP.
 func TestHostileBytes(t *testing.T) {
 	bytes := flood{conns: 300, head: func(i int) []byte { return junk(rand.New(rand.NewPCG(1, uint64(i))), i, 32<<10) }}
 	siege{name: "no key: 300 × any bytes", plain: true, begin: bytes.begin}.run(t)
 }
 
-// junk returns up to n arbitrary bytes, in some turns after the cluster's label and a type
-// of memberlist's, as if they were a message.
+// junk returns up to n arbitrary bytes. In some turns, they follow the cluster's label and a message type of
+// memberlist, so that they look like a message.
 func junk(rng *rand.Rand, turn, n int) []byte {
 	b := make([]byte, 1+rng.IntN(n))
 	for i := range b {

@@ -127,8 +127,7 @@ func viewKeys(ctx context.Context, s *session.Session) (session.View, error) {
 	return session.View{Answer: answer, Counts: answer, Page: page}, err
 }
 
-// adviceOnKeys describes which nodes have which key, and what to do next. The advice cannot tell which of two
-// keys is newer.
+// adviceOnKeys describes which nodes have which key, and what to do next. It cannot tell which of two keys is newer.
 func adviceOnKeys(all []keysOf) (lines []string) {
 	var states, silent []lease.NodeID
 	sends, has := make(map[string][]lease.NodeID), make(map[string][]lease.NodeID)
@@ -163,8 +162,8 @@ func adviceOnKeys(all []keysOf) (lines []string) {
 	return lines
 }
 
-// adviceOnPlain gives advice about plain text. send has the members that send it, and have has the members
-// that accept it.
+// adviceOnPlain gives advice about plain text. send lists the members that send it, and have lists the members that
+// accept it.
 func adviceOnPlain(send, have []lease.NodeID) string {
 	if len(send) > 0 {
 		return fmt.Sprintf("Plain text is sent by %s: any host that reaches a gossip port can join and read gossip.", fewOf(send))
@@ -173,8 +172,8 @@ func adviceOnPlain(send, have []lease.NodeID) string {
 		fewOf(have))
 }
 
-// adviceOnKey gives advice about a key. send has the members that send with it, have has the members that
-// accept it, and lack has the others.
+// adviceOnKey gives advice about a key. send lists the members that send with it, have lists the members that accept
+// it, and lack lists all other members.
 func adviceOnKey(send, have, lack []lease.NodeID) string {
 	switch {
 	case len(lack) > 0 && len(send) > 0:

@@ -22,8 +22,8 @@ import (
 	"github.com/roost-cluster/roost/lease"
 )
 
-// TestKeyRotation: five agents change their key while they look up keys and serve rooms. No lease ends, and no
-// call fails. Afterwards the former key is refused. No log shows a key.
+// TestKeyRotation: five agents change their key while they look up keys and serve rooms. No lease ends, and no call
+// fails. Afterwards, the agents reject the former key. No log shows a key.
 func TestKeyRotation(t *testing.T) {
 	t.Parallel()
 	dir, redis := t.TempDir(), redistest.Start(t)
@@ -106,9 +106,9 @@ func TestKeyRotation(t *testing.T) {
 	agree(t, append(agents, fresh)...)
 }
 
-// TestKeysOverNetwork: the key of a cluster is changed by commands, without a signal. No lease ends, and no
-// call fails. The agents write their key files, so a restart changes nothing. A member without an HTTP API is
-// named until its own file has the step.
+// TestKeysOverNetwork: commands change the key of a cluster, without a signal. No lease ends, and no call fails. The
+// agents write their key files, so they still have the new key after a restart. The commands name a member without an
+// HTTP API until its key file has been changed by hand.
 func TestKeysOverNetwork(t *testing.T) {
 	t.Parallel()
 	former := succeeds(t, "keygen")
@@ -121,7 +121,7 @@ func TestFirstKey(t *testing.T) {
 	changeKeys(t, cluster.PlainText+"\n", cluster.PlainText)
 }
 
-// changeKeys changes the key of a cluster whose key files have the line former, with the fingerprint one.
+// changeKeys changes the key of a cluster. Its key files have the line former, with the fingerprint one.
 func changeKeys(t *testing.T, former, one string) {
 	dir := t.TempDir()
 	next := succeeds(t, "keygen")
@@ -187,7 +187,7 @@ func changeKeys(t *testing.T, former, one string) {
 		{[]string{"--remove", one}, next, "All 4 agents have dropped " + one + "."},
 	} {
 		code, out := 0, ""
-		eventually(t, func() error { // an agent may take longer than 5 s on a busy machine: a step can be repeated
+		eventually(t, func() error { // a step can be repeated if an agent takes longer than 5 s on a busy machine
 			if code, out = keys(step.args...); strings.Contains(out, "no answer from") {
 				return errors.New(out)
 			}
@@ -234,7 +234,7 @@ func changeKeys(t *testing.T, former, one string) {
 	outsider := launch(t, "outsider", append(brisk(), "--join", a.Gossip)...)
 	outsider.Exits(exitFailed, "the gossip keys differ")
 
-	// A lost member may still need a key that the others drop.
+	// The command must not remove a key that a lost member may still need.
 	if err := silent.Kill(); err != nil {
 		t.Fatal(err)
 	}
@@ -252,8 +252,8 @@ func changeKeys(t *testing.T, former, one string) {
 	}
 }
 
-// The command does not send a key to an agent if someone on the network could read it, or if the agent does
-// not require a token. It refuses steps that make no sense.
+// TestKeysNotSent: the command does not send a key to an agent if someone on the network could read it, or if the agent
+// does not require a token. It rejects steps that make no sense.
 func TestKeysNotSent(t *testing.T) {
 	t.Parallel()
 	token, key := secretFile(t, "token\n"), secretFile(t, succeeds(t, "keygen"))
@@ -303,7 +303,7 @@ func printOf(t *testing.T, key string) string {
 	return cluster.KeyFingerprint(b)
 }
 
-// showsKeys reports whether roost keys shows the keys of a file for all members, by way of one agent.
+// showsKeys returns nil if one agent's roost keys shows the keys of a file for all members.
 func showsKeys(t *testing.T, of *proc, file string) error {
 	t.Helper()
 	var prints []string
@@ -330,7 +330,7 @@ func showsKeys(t *testing.T, of *proc, file string) error {
 	return nil
 }
 
-// This tests the advice of roost keys at each step of a key change, and if steps were skipped.
+// TestAdviceOnKeys tests the advice of roost keys at each step of a key change, and after skipped steps.
 func TestAdviceOnKeys(t *testing.T) {
 	node := func(id lease.NodeID, sends string, accepts ...string) keysOf { return keysOf{id, sends, accepts} }
 	const first = "Make the new key the first line on all nodes before you remove the old key."

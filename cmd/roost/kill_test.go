@@ -23,22 +23,22 @@ type fleet struct {
 	args   []string
 	agents []*proc
 	news   chan news
-	tables []atomic.Uint64 // the digest of the last table that each agent's events told of
-	joins  atomic.Int64    // that the events told of
+	tables []atomic.Uint64 // the digest of the newest table in each agent's events
+	joins  atomic.Int64    // the number of joins in all events
 }
 
-// news is that an agent has lost another one.
+// news says that an agent has lost another agent.
 type news struct {
 	from, lost string
-	digest     placement.Digest // of the table without it; 0 = it has returned by then
+	digest     placement.Digest // of the table without the lost agent; 0 = it has already returned
 }
 
 // slow contains the timings of tests in which agents must confirm a failure. A lease lasts far longer than
 // these tests wait.
 func slow() []string { return []string{"--ttl", "30s"} }
 
-// proven is the time within which all agents must know that a process has ended. Half a second is usual, but
-// a busy machine needs more.
+// proven is the time within which all agents must know that a process has ended. They usually need half a second, but
+// more on a busy machine.
 const proven = 3 * time.Second
 
 func startFleet(tb testing.TB, nodes int, args ...string) *fleet {
@@ -95,7 +95,7 @@ func (f *fleet) follow(slot int) {
 	}()
 }
 
-// agree waits until the agents agree, and the events have told of it.
+// agree waits until the agents agree, and until each agent's events include the table that they agreed on.
 func (f *fleet) agree() {
 	f.tb.Helper()
 	agree(f.tb, f.agents...)
@@ -113,7 +113,7 @@ func (f *fleet) agree() {
 	}
 }
 
-// settle waits until the agents agree, and each is watched.
+// settle waits until the agents agree, and until other agents watch each of them.
 func (f *fleet) settle() {
 	f.tb.Helper()
 	f.agree()
@@ -130,7 +130,7 @@ func (f *fleet) settle() {
 	f.quiet(0)
 }
 
-// quiet fails the test if an agent loses another within a time. It forgets older news.
+// quiet fails the test if an agent loses another agent within d. It discards news from before the call.
 func (f *fleet) quiet(d time.Duration) {
 	f.tb.Helper()
 	for end := time.After(d); ; {
@@ -145,7 +145,7 @@ func (f *fleet) quiet(d time.Duration) {
 	}
 }
 
-// end ends the process of a slot, and returns when each of the others learned of it.
+// end ends the process of a slot. It returns, sorted, how long each of the other agents took to learn of it.
 func (f *fleet) end(slot int, end func(*proc)) (learned []time.Duration) {
 	f.tb.Helper()
 	dead := f.agents[slot]
@@ -185,15 +185,15 @@ func (f *fleet) end(slot int, end func(*proc)) (learned []time.Duration) {
 	return learned
 }
 
-// goneAt returns when, by its log, an agent learned that another one is gone. The events arrive later, if
-// this process is starved.
+// goneAt returns the time in an agent's log at which the agent learned that another agent is gone. Events are less
+// precise, because they arrive late if this process is starved.
 func goneAt(a *proc, id string, since time.Time) (at time.Time, err error) {
 	for text := range strings.Lines(a.Log.String()) {
 		var line struct {
 			Time        time.Time
 			Msg, Member string
 		}
-		if json.Unmarshal([]byte(text), &line) != nil { // a line that is not whole yet
+		if json.Unmarshal([]byte(text), &line) != nil { // the line is incomplete
 			continue
 		}
 		if (line.Msg == "member lost" || line.Msg == "member left") && line.Member == id && line.Time.After(since) {
@@ -205,8 +205,8 @@ func goneAt(a *proc, id string, since time.Time) (at time.Time, err error) {
 
 func kill(p *proc) { _ = p.Process.Signal(syscall.SIGKILL) }
 
-// TestConfirmedFailure: processes end in several ways, and all others know long before the lease
-// expires. A process that returns under its id is away once and back once.
+// TestConfirmedFailure: processes end in several ways, and all other agents know long before the lease expires. If a
+// process is killed and restarted with the same id, the other agents see it leave once and join once.
 func TestConfirmedFailure(t *testing.T) {
 	t.Parallel()
 	f := startFleet(t, 10, slow()...)
@@ -233,17 +233,17 @@ func TestConfirmedFailure(t *testing.T) {
 	f.end(slot, func(p *proc) {
 		kill(p)
 		<-p.Done()
-		f.launch(slot, "--bind", gossip) // at once, at the same address
+		f.launch(slot, "--bind", gossip) // immediately, at the same address
 	})
 	f.agents[slot].Runs()
-	f.agree() // on the table from before, of which the process that was killed has told, too
+	f.agree() // the table is the same as before, so also wait until no news is left
 	f.quiet(3 * time.Second)
 	if n := f.joins.Load() - joins; n != int64(len(f.agents)-1) {
 		t.Errorf("after a restart %d joins were seen, want one by each of the others", n)
 	}
 }
 
-// TestPauseIsNoDeath: nobody reports a process that is paused for 4 s, because its kernel answers for it.
+// TestPauseIsNoDeath: if a process is paused for 4 s, no agent reports it as crashed, because its kernel still answers.
 func TestPauseIsNoDeath(t *testing.T) {
 	t.Parallel()
 	f := startFleet(t, 5, slow()...)
@@ -259,7 +259,7 @@ func TestPauseIsNoDeath(t *testing.T) {
 	}
 }
 
-// BenchmarkKill measures how long it takes until all other agents know of a kill -9:
+// BenchmarkKill measures how long it takes until all other agents know that an agent was killed with kill -9:
 //
 //	go test -run '^$' -bench Kill -benchtime 20x -timeout 30m ./cmd/roost
 func BenchmarkKill(b *testing.B) {

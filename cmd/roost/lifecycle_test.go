@@ -32,11 +32,11 @@ func trio(t *testing.T, args ...string) (a, b, c *proc) {
 // brisk contains timings for tests in which a lease expires.
 func brisk() []string { return []string{"--heartbeat", "400ms", "--ttl", "2s"} }
 
-// calm contains timings with which no lease expires during a test.
+// calm contains timings for tests in which no lease expires.
 func calm() []string { return []string{"--heartbeat", "1s", "--ttl", "10m"} }
 
-// TestStop: the first answer of a process that was paused for longer than its lease is
-// that it owns nothing: the others have taken over.
+// TestStop: a process is paused for longer than its lease, so the other nodes take over. When it continues, its first
+// answer must say that it owns nothing.
 func TestStop(t *testing.T) {
 	t.Parallel()
 	a, b, c := trio(t, brisk()...)
@@ -70,9 +70,8 @@ func TestStop(t *testing.T) {
 	c.Logs("fenced")
 }
 
-// TestShutdownDelay: a load balancer that uses /readyz has time to turn away from an agent
-// that ends. Until then the agent answers, owns nothing, and closes each connection after
-// its answer.
+// TestShutdownDelay: a load balancer that uses /readyz has time to stop using an agent that shuts down. Until then, the
+// agent answers, owns nothing, and closes each connection after its answer.
 func TestShutdownDelay(t *testing.T) {
 	t.Parallel()
 	args := []string{"--heartbeat", "200ms", "--ttl", "10m"}
@@ -93,7 +92,7 @@ func TestShutdownDelay(t *testing.T) {
 		t.Errorf("a lookup while the agent waits: %s, the last of its connection: %v", resp.Status, resp.Close)
 	}
 	age, renewed := int64(0), 0
-	eventually(t, func() error { // without the delay b would have left before its next heartbeat
+	eventually(t, func() error { // without the delay, b would have left before its next heartbeat
 		m, err := a.Members(t.Context())
 		if err != nil {
 			return err
@@ -114,12 +113,12 @@ func TestShutdownDelay(t *testing.T) {
 	b.Exits(exitInterrupted)
 }
 
-// TestRoomsWhileEnding: without a delay, an agent still answers calls about rooms for five
-// gossip intervals, in which balancers that use /readyz turn away.
+// TestRoomsWhileEnding: without a delay, an agent that shuts down still answers calls about rooms for five gossip
+// intervals. In this time, load balancers that use /readyz stop using it.
 func TestRoomsWhileEnding(t *testing.T) {
 	t.Parallel()
 	_, b := pair(t, redistest.Start(t), calm()...)
-	signalled := time.Now() // before the signal, so that a slow machine gets no less time
+	signalled := time.Now() // measured before the signal, because a slow machine must not shorten the time
 	b.Signal(syscall.SIGTERM)
 	for i := 0; ; i++ {
 		_, err := b.ResolveRoom(t.Context(), fmt.Sprintf("room-%d", i), affinity.Demand{Size: 2})
@@ -134,8 +133,8 @@ func TestRoomsWhileEnding(t *testing.T) {
 	b.Exits(exitOK)
 }
 
-// TestTermBounded: if a node does not confirm a leave message, the agent stops waiting after 15 s, or at once
-// after a second signal.
+// TestTermBounded: if a node does not confirm a leave message, the agent stops waiting after 15 s, or immediately after
+// a second signal.
 func TestTermBounded(t *testing.T) {
 	t.Parallel()
 	a, b, c := trio(t, calm()...)
@@ -151,10 +150,10 @@ func TestTermBounded(t *testing.T) {
 	b.Exits(0, "leave incomplete")
 }
 
-// TestTermWhileJoining: an agent that cannot join ends on SIGTERM, too.
+// TestTermWhileJoining: an agent that cannot join also ends on SIGTERM.
 func TestTermWhileJoining(t *testing.T) {
 	t.Parallel()
-	// A seed that accepts connections and says nothing.
+	// This seed accepts connections and says nothing.
 	mute, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -170,7 +169,7 @@ func TestTermWhileJoining(t *testing.T) {
 	p.Exits(0, "stopped while joining")
 }
 
-// TestStdinCloses: an agent ends with its parent, unless --exit-on-stdin-close is off.
+// TestStdinCloses: an agent ends when its parent process ends, unless --exit-on-stdin-close is off.
 func TestStdinCloses(t *testing.T) {
 	t.Parallel()
 	a := agent(t, "a", brisk()...)

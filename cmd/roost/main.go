@@ -21,14 +21,14 @@ func main() {
 	os.Exit(run(context.Background(), os.Args[1:], os.Getenv, os.Stdin, os.Stdout, os.Stderr))
 }
 
-// These are the exit codes. exitCodes explains them.
+// These are the exit codes. The variable exitCodes explains them.
 const (
 	exitOK          = 0
 	exitFailed      = 1
 	exitUsage       = 2
 	exitWarned      = 3
 	exitBroken      = 4
-	exitInterrupted = 130 // as shells report an interrupted program
+	exitInterrupted = 130 // as shells report for an interrupted program
 )
 
 // exitCodes documents the exit codes that scripts can rely on.
@@ -52,8 +52,7 @@ func exitCodeTable() string {
 	return b.String()
 }
 
-// exitError ends the program with this exit code. No message is printed, because the user has already seen
-// the reason.
+// exitError makes the program exit with this code. It prints no message, because the user has already seen the reason.
 type exitError int
 
 // Error implements the error interface.
@@ -70,7 +69,7 @@ func exitCodesTopic() *cobra.Command {
 	}
 }
 
-// program has what all commands share.
+// program is the state that all commands share.
 type program struct {
 	getenv         func(string) string
 	stdin          io.Reader

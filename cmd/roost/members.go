@@ -97,7 +97,7 @@ func lostLine(l clusterhttp.Lost) string {
 	return fmt.Sprintf("%s %s %v ago%s", l.ID, l.Reason, ago, owned)
 }
 
-// lostLines describes the members that were lost last, and says how many more there are.
+// lostLines describes the members that were lost last, and says how many more were lost.
 func lostLines(lost []clusterhttp.Lost) (lines []string) {
 	const most = 10
 	for _, l := range lost[:min(len(lost), most)] {
@@ -109,8 +109,8 @@ func lostLines(lost []clusterhttp.Lost) (lines []string) {
 	return lines
 }
 
-// waitsOf returns a line for each active cordon, each member that is flapping or draining, each node that
-// cannot become a member because of its clock or network, and the members that went last.
+// waitsOf returns a line for each active cordon, each flapping or draining member, and each node that cannot become a
+// member because of its clock or network. The members that were lost last follow.
 func waitsOf(m clusterhttp.Members) (lines []string) {
 	left := func(ms int64) time.Duration { return (time.Duration(ms) * time.Millisecond).Round(time.Second) }
 	for _, c := range m.Cordons {
@@ -173,9 +173,9 @@ func viewAll(ctx context.Context, s *session.Session) (session.View, error) {
 	return session.View{Answer: answer, Counts: answer, Page: page, Rest: restAfter(len(agents))}, nil
 }
 
-// restAfter returns how long to wait before the agents are asked again. Because each agent returns all
-// members, the cost grows with the square of their number. A round of 100 agents takes 0.07 s of CPU time at
-// both ends, and a round of 1,000 agents takes 100 times as much.
+// restAfter returns how long to wait before the agents are asked again. Each agent returns all members, so the cost
+// grows with the square of the number of agents. A round of 100 agents takes 0.07 s of CPU time at both ends, and a
+// round of 1,000 agents takes 100 times as much.
 func restAfter(agents int) time.Duration {
 	return min(time.Duration(agents*agents)*100*time.Microsecond, 30*time.Second)
 }

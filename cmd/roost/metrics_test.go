@@ -34,7 +34,7 @@ func metricsOf(t *testing.T, addr string) string {
 	return string(b)
 }
 
-// values are the samples in the text of a scrape, by name and labels.
+// values returns the samples in the text of a scrape, by name and labels.
 func values(t *testing.T, text string) map[string]float64 {
 	t.Helper()
 	all := make(map[string]float64)
@@ -52,15 +52,15 @@ func values(t *testing.T, text string) map[string]float64 {
 	return all
 }
 
-// TestMetrics: an agent has exactly the metrics of docs/metrics.md, in the form that
-// Prometheus wants, and the metrics of Go and of the process.
+// TestMetrics: an agent has exactly the metrics in docs/metrics.md, in the form that Prometheus expects, and the
+// metrics of Go and of the process.
 func TestMetrics(t *testing.T) {
 	t.Parallel()
 	a, b := pair(t, redistest.Start(t), calm()...)
 	for i := range 20 {
 		pinRoom(t, a, fmt.Sprint("room-", i), 2)
 	}
-	eventually(t, func() error { // the counters are as of the last heartbeat
+	eventually(t, func() error { // the counters are updated at each heartbeat
 		got := values(t, metricsOf(t, a.Base))
 		for name, want := range map[string]float64{
 			`roost_members{state="active"}`: 2, "roost_table_diverged_members": 0, "roost_store_up": 1, "roost_lease_ttl_seconds": 600,

@@ -48,7 +48,7 @@ func muffle(t *testing.T, args ...string) *muffled {
 	return m
 }
 
-// logsTo starts an agent with a file of the test's as standard error.
+// logsTo starts an agent that uses the given file as standard error.
 func logsTo(t *testing.T, stderr *os.File, id string, args ...string) *exec.Cmd {
 	t.Helper()
 	cmd := agentproc.Command(agenttest.Binary(t), id, args...)
@@ -64,7 +64,7 @@ func logsTo(t *testing.T, stderr *os.File, id string, args ...string) *exec.Cmd 
 	return cmd
 }
 
-// reads reads the log up to a message.
+// reads reads the log up to and including a message.
 func (m *muffled) reads(t *testing.T, msg string, to any) {
 	t.Helper()
 	_ = m.stderr.SetReadDeadline(time.Now().Add(timeout))
@@ -90,13 +90,13 @@ func chatter(t *testing.T, gossip string, n int) {
 	for i := range n {
 		_, _ = fmt.Fprintf(conn, "\xf4\x05roost\x08%cno message", 200)
 		if i%10 == 0 {
-			time.Sleep(time.Millisecond) // so that the socket's buffer holds the rest
+			time.Sleep(time.Millisecond) // so that the socket's buffer does not overflow
 		}
 	}
 }
 
-// TestUnreadLog: an agent whose log nobody reads keeps its lease and answers. It drops lines, logs how many
-// as soon as it can, and exits in time.
+// TestUnreadLog: an agent whose log nobody reads keeps its lease and answers. It drops log lines, logs as soon as it
+// can how many it dropped, and exits in time.
 func TestUnreadLog(t *testing.T) {
 	t.Parallel()
 	timings := []string{"--heartbeat", "500ms", "--ttl", "4s"}
@@ -206,13 +206,13 @@ func TestProxyLostLog(t *testing.T) {
 	for lines.Scan() && !strings.Contains(lines.Text(), "proxy running") {
 	}
 	_ = r.Close()
-	_ = cmd.Process.Signal(syscall.SIGTERM) // it logs its end
+	_ = cmd.Process.Signal(syscall.SIGTERM) // the proxy tries to log that it ends
 	if err := cmd.Wait(); err != nil {
 		t.Errorf("after SIGTERM: %v", err)
 	}
 }
 
-// sees returns an error unless an agent considers a node live.
+// sees returns an error unless an agent considers a node alive.
 func sees(t *testing.T, a *proc, id lease.NodeID) error {
 	t.Helper()
 	m, err := a.Members(t.Context())

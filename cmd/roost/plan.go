@@ -102,8 +102,8 @@ func (o *plan) settings() []settings.Setting {
 	}
 }
 
-// addNode parses ID=WEIGHT or ID. An ID without a weight gets the weight missing. If missing is negative, the
-// weight is required.
+// addNode parses ID=WEIGHT or ID. If there is no weight, addNode uses missing. If missing is negative, the weight is
+// required.
 func addNode(nodes *[]placement.Node, v string, least, missing int64) error {
 	id, text, ok := strings.Cut(v, "=")
 	if !ok && missing < 0 {

@@ -47,7 +47,7 @@ func TestPlanIsWhatHappens(t *testing.T) {
 	}
 }
 
-// forecast is a plan, and the table before the change.
+// forecast contains a plan, and the table before the change.
 type forecast struct {
 	t            *testing.T
 	at           *proc
@@ -74,7 +74,7 @@ func (f forecast) save(path string) {
 	}
 }
 
-// happens waits until the difference to the table before is as planned.
+// happens waits until the table differs from the former table exactly as planned.
 func (f forecast) happens() {
 	f.t.Helper()
 	after := filepath.Join(f.t.TempDir(), "after.json")
@@ -88,8 +88,7 @@ func (f forecast) happens() {
 	})
 }
 
-// certain returns the part of a plan that is certain, because with least-partitions other partitions may
-// move.
+// certain returns the part of a plan that is certain. With least-partitions, other partitions may move.
 func (f forecast) certain(changes string) string {
 	f.t.Helper()
 	var c placement.Changes

@@ -15,14 +15,14 @@ import (
 	"github.com/roost-cluster/roost/placement"
 )
 
-// The script testdata/plan states what roost plan and roost diff print. Its
-// commands:
+// TestPlanAndDiff runs the script testdata/plan, which contains the expected output of roost plan and roost diff. The
+// script uses these commands:
 //
 //	agent nodes=(a,b) [partitions=8] [strategy=modulo] [as=mine] [diverged=1]
-//	             what the agent answers from now on; as is what it calls its strategy
-//	write NAME   write that to a file, as roost partitions --output json does
+//	             set what the agent answers from now on; as sets the name of its strategy
+//	write NAME   write the agent's answer to a file, as roost partitions --output json does
 //	text NAME    write the input to a file
-//	roost        run the command that is the input; < NAME gives it a file to read
+//	roost        run the input as a command; < NAME makes the command read a file
 func TestPlanAndDiff(t *testing.T) {
 	s := planStory{dir: t.TempDir()}
 	f := fakeagent.New(t)
@@ -91,7 +91,7 @@ func (s *planStory) agent(t *testing.T, d *datadriven.TestData) {
 	d.MaybeScanArgs(t, "diverged", &s.answer.Diverged)
 }
 
-// called is a strategy under another name, such as users have.
+// called is a strategy with another name, such as a user's own strategy.
 type called struct {
 	placement.Strategy
 	name string

@@ -15,7 +15,7 @@ import (
 	"github.com/roost-cluster/roost/lease"
 )
 
-// evil sets a terminal's title and color, also with the shorter one-byte control characters, and reverses the
+// evil sets a terminal's title and color, also with the shorter single-byte control characters, and reverses the
 // direction of text.
 const evil = "\x1b]0;x\x07\x1b[31m\u009b31m\u202e"
 
@@ -55,12 +55,12 @@ func poison(v any, field string) any {
 	return v
 }
 
-// TestHostileAnswers: no answer of any agent makes a command print something that a terminal
-// would act on, in tables, in JSON or in problems.
+// TestHostileAnswers: no agent can make a command print something that a terminal would act on, in tables, in JSON or
+// in problems.
 func TestHostileAnswers(t *testing.T) {
 	commands := slices.Collect(maps.Values(inJSON))
 	commands = slices.DeleteFunc(commands, func(c string) bool {
-		return slices.Contains([]string{"watch", "diff OLD NEW", "version"}, c) || strings.HasPrefix(c, "sim ") // below, or without an agent
+		return slices.Contains([]string{"watch", "diff OLD NEW", "version"}, c) || strings.HasPrefix(c, "sim ") // tested below, or called without an agent
 	})
 	harms := func(command string, texts ...string) {
 		for _, r := range strings.Join(texts, "") {

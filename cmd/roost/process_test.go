@@ -33,13 +33,13 @@ func succeeds(t *testing.T, args ...string) string {
 	return out
 }
 
-// secretFile returns the path of a file for one test that only its owner can read.
+// secretFile writes a file for one test that only its owner can read, and returns its path.
 func secretFile(t *testing.T, content string) string {
 	t.Helper()
 	return replaceFile(t, filepath.Join(t.TempDir(), "file"), content)
 }
 
-// replaceFile atomically writes a file that only its owner can read.
+// replaceFile atomically replaces a file. Only its owner can read the new file.
 func replaceFile(t *testing.T, path, content string) string {
 	t.Helper()
 	if err := errors.Join(os.WriteFile(path+".new", []byte(content), 0o600), os.Rename(path+".new", path)); err != nil {

@@ -16,7 +16,7 @@ import (
 	"github.com/roost-cluster/roost/lease"
 )
 
-// doctorSays returns nil if the doctor finds a problem at an agent with these texts.
+// doctorSays returns nil if the doctor reports a problem of an agent with these texts.
 func doctorSays(t *testing.T, p *proc, texts ...string) error {
 	t.Helper()
 	code, out, _ := roost(t, "doctor", "--over", "1ms", "--addr", p.Base)
@@ -31,7 +31,7 @@ func doctorSays(t *testing.T, p *proc, texts ...string) error {
 	return nil
 }
 
-// TestRedisFailsOver: the master behind a balancer becomes a replica and stays up. The agents find the new one
+// TestRedisFailsOver: the master behind a load balancer becomes a replica and stays up. The agents find the new master
 // without a restart, and place new rooms.
 func TestRedisFailsOver(t *testing.T) {
 	t.Parallel()
@@ -61,7 +61,7 @@ func TestRedisFailsOver(t *testing.T) {
 	}
 }
 
-// TestDoctorOnRedis: what to do about Redis is up to its error.
+// TestDoctorOnRedis: the doctor's advice about Redis depends on the error.
 func TestDoctorOnRedis(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -119,8 +119,8 @@ func TestDoctorOnRedis(t *testing.T) {
 	}
 }
 
-// TestAnotherRedis: an agent with another database of the same Redis, or without a Redis, gets no rooms of
-// the others, and all name each other.
+// TestAnotherRedis: an agent uses another database of the same Redis, or no Redis. It gets no rooms from the other
+// agents, and all agents name each other.
 func TestAnotherRedis(t *testing.T) {
 	t.Parallel()
 	redis := redistest.Start(t)

@@ -20,7 +20,7 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// inJSON has a command line for each command with an answer as JSON.
+// inJSON has a command line for each command that can answer in JSON.
 var inJSON = map[string]string{
 	"roost members":      "members",
 	"roost keys":         "keys",
@@ -51,7 +51,7 @@ var inJSON = map[string]string{
 	"roost sim rooms":    "sim rooms --trace testdata/day.csv --capacity 100",
 }
 
-// notInJSON are the others, and why.
+// notInJSON lists the other commands, and why they don't answer in JSON.
 var notInJSON = map[string]string{
 	"roost demo":       "it prints a story",
 	"roost agent":      "its log has --log-format json",
@@ -61,7 +61,7 @@ var notInJSON = map[string]string{
 	"roost completion": "it prints a script", "roost help": "it prints help", "roost exit-codes": "it is a page of help",
 }
 
-// TestJSON: every command answers as JSON, one object per line, and nothing else.
+// TestJSON: every command prints JSON, one object per line, and nothing else.
 func TestJSON(t *testing.T) {
 	root := new(program).root()
 	room, _, _ := root.Find([]string{"room"})
@@ -82,14 +82,14 @@ func TestJSON(t *testing.T) {
 	}
 }
 
-// The checks of an agent that does not answer are an empty list: jq does not iterate over null.
+// If an agent does not answer, its checks are an empty list, because jq does not iterate over null.
 func TestChecksOfNoAnswer(t *testing.T) {
 	if out := allOfTown(t, "doctor"); !strings.Contains(out, `"checks":[]`) || strings.Contains(out, `"checks":null`) {
 		t.Error(out)
 	}
 }
 
-// jsonOf runs a command against an agent that sets every field.
+// jsonOf runs a command against an agent whose answers have every field set.
 func jsonOf(t *testing.T, path string) string {
 	t.Helper()
 	f := fakeagent.New(t)
@@ -112,13 +112,13 @@ func jsonOf(t *testing.T, path string) string {
 	}
 	want := exitOK
 	switch path {
-	case "roost watch": // it goes on until it is stopped
+	case "roost watch": // this command runs until it is stopped
 		b := inBackground(t, f.Env, args...)
 		f.Stream <- fakeagent.Batch()
 		b.shows(b.out, "\n")
 		b.ends()
 		return b.out.String()
-	case "roost doctor": // a check that has everything
+	case "roost doctor": // a check with all fields set
 		want = exitWarned
 	}
 	code, out, problem := roostIn(t, f.Env, args...)
@@ -139,8 +139,8 @@ Fields are only ever added. The flags of ` + "`roost agent`" + ` are in [setting
 
 `
 
-// TestReference: docs/cli.md has the help of the commands and the fields of their JSON: a
-// field that is gone shows here.
+// TestReference: docs/cli.md contains the help of the commands and the fields of their JSON, so a removed field shows
+// up in its diff.
 func TestReference(t *testing.T) {
 	var b strings.Builder
 	b.WriteString(referenceHead + "```\n" + exitCodeTable() + "\n" + exitCodesTopic().Example + "\n```\n")
@@ -191,8 +191,8 @@ func pageOf(t *testing.T, cmd *cobra.Command) string {
 	return b.String()
 }
 
-// allOfTown runs a command with --all, as JSON by default, at agents of which one sees less than the others and has a finding, and one
-// does not answer.
+// allOfTown runs a command with --all, with JSON as the default output. One of the agents sees fewer members than the
+// others and has a finding, and another agent does not answer.
 func allOfTown(t *testing.T, command string, more ...string) string {
 	t.Helper()
 	agents := town(t, 2)
@@ -217,7 +217,7 @@ func allOfTown(t *testing.T, command string, more ...string) string {
 	return out
 }
 
-// fieldsOf returns the names of the fields in lines of JSON.
+// fieldsOf returns the names of the fields in JSON lines.
 func fieldsOf(t *testing.T, lines string) map[string]bool {
 	t.Helper()
 	fields := make(map[string]bool)
@@ -231,7 +231,7 @@ func fieldsOf(t *testing.T, lines string) map[string]bool {
 	return fields
 }
 
-// ownFlags are the flags that not all commands have.
+// ownFlags returns the flags that only some commands have.
 func ownFlags(cmd *cobra.Command) string {
 	own := pflag.NewFlagSet("", pflag.ContinueOnError)
 	own.SortFlags = false
@@ -245,7 +245,7 @@ func ownFlags(cmd *cobra.Command) string {
 	return own.FlagUsagesWrapped(100)
 }
 
-// addFields notes the names in v. Nodes and labels have names of the user's.
+// addFields adds the names of the fields in v. Names that users choose, for example of nodes and labels, become "*".
 func addFields(fields map[string]bool, path string, v any) {
 	switch v := v.(type) {
 	case map[string]any:

@@ -63,7 +63,7 @@ func stand(t *testing.T, host byte) *bystander {
 	return b
 }
 
-// insight is what a holder of the key, if there is one, can ask an agent for.
+// insight contains what an agent reveals to anyone who has the key, or to anyone at all if there is no key.
 type insight struct {
 	meta     []byte
 	settings uint32
@@ -107,7 +107,7 @@ func spy(t *testing.T, addr string, k key) insight {
 	return i
 }
 
-// alive says of a name that it is at an address, to memberlist.
+// alive returns a memberlist message that says that an invented node is alive at an address.
 func (k insight) alive(i int, at netip.AddrPort) []byte {
 	name, ip := fmt.Sprintf("x%d#1000000000000000", i), at.Addr().As4()
 	b := append([]byte("\xf4\x05roost\x04\x86\xa4Node"), 0xa0|byte(len(name)))
@@ -119,7 +119,7 @@ func (k insight) alive(i int, at netip.AddrPort) []byte {
 	return append(b, "\xa3Vsn\xa6\x01\x05\x02\x00\x00\x00"...)
 }
 
-// heartbeat is a heartbeat of a node at an address, to the leases.
+// heartbeat returns a lease message with the heartbeat of an invented node at an address.
 func (k insight) heartbeat(i int, at netip.AddrPort) []byte {
 	r := lease.Record{Profile: lease.Profile{ID: lease.NodeID(fmt.Sprint("x", i)), Incarnation: 1e15, Addr: at.String(), Weight: 100}}
 	s := lease.NewSet(time.Now(), r, lease.Params{TTL: time.Minute, Settings: k.settings})
@@ -127,9 +127,9 @@ func (k insight) heartbeat(i int, at netip.AddrPort) []byte {
 	return append([]byte("\xf4\x05roost\x08"), lease.Encode(s.Sync(time.Now()))...)
 }
 
-// TestReflection: what a sender draws to hosts that never asked for anything, from agents without a
-// key: hardly more than it sends, if it sends more than a few packets. Long, it prints the
-// table of docs/dev/design/gossip-security.md.
+// TestReflection: a sender makes agents without a key send traffic to hosts that never asked for it. Unless the sender
+// sends only a few packets, the agents send at most twice as many bytes as the sender. With -floods, the test prints
+// the table in docs/dev/design/gossip-security.md.
 func TestReflection(t *testing.T) {
 	t.Parallel()
 	a := attacked(t, "a")

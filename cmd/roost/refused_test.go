@@ -13,8 +13,8 @@ import (
 	"github.com/roost-cluster/roost/cmd/roost/internal/settings"
 )
 
-// TestRefused: the cluster rejects a node that does not fit, and the end of its log names
-// the setting to change.
+// TestRefused: the cluster rejects a node whose settings don't fit. The end of the node's log names the setting to
+// change.
 func TestRefused(t *testing.T) {
 	t.Parallel()
 	_, key := newKey(t)
@@ -92,8 +92,8 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-// TestPortTaken: an agent whose port is taken names the setting to change. One whose address is
-// of another machine does not suspect another agent.
+// TestPortTaken: an agent whose port is taken names the setting to change. If its address belongs to another machine,
+// it does not suggest that another agent is running there.
 func TestPortTaken(t *testing.T) {
 	t.Parallel()
 	a := agent(t, "a", calm()...)
@@ -111,7 +111,7 @@ func TestPortTaken(t *testing.T) {
 	}
 }
 
-// TestTextLog: both formats of the log have the line that scripts wait for.
+// TestTextLog: the text format of the log has the line that scripts wait for, too.
 func TestTextLog(t *testing.T) {
 	t.Parallel()
 	p := launch(t, "a", append(calm(), "--log-format", "text")...)

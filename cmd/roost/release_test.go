@@ -13,13 +13,12 @@ import (
 	"github.com/roost-cluster/roost/internal/agentproc/agenttest"
 )
 
-// TestMixedReleases: five agents of the last release become, one after the other, agents of
-// the present one, and in another cluster the other way round, while callers that use
-// /readyz look keys up all the time. Half-way an agent crashes, and one of each release
-// drains and returns. After each step all agents compute the same table, and nothing has
-// moved but the share of one agent. No lookup fails, no lease expires but that of the
-// killed agent, no agent refuses another, and no message is dropped as malformed, of
-// another version or of other settings.
+// TestMixedReleases upgrades five agents, one after the other, from the last release to the current build. In another
+// cluster, it downgrades them. Meanwhile, callers that use /readyz look up keys all the time. Halfway, an agent
+// crashes, and then one agent of each release drains and returns. After each step, all agents compute the same table,
+// and only the share of one agent has moved. No lookup may fail, no lease may expire except that of the killed agent,
+// no agent may refuse another, and no message may be dropped as malformed, or because of another version or other
+// settings.
 func TestMixedReleases(t *testing.T) {
 	t.Parallel()
 	tag := previousTag(t)
@@ -39,7 +38,7 @@ func TestMixedReleases(t *testing.T) {
 				expired: make(map[*proc]float64),
 			}
 			m.exe = tt.to
-			defer m.understood() // says, perhaps, why a wait failed
+			defer m.understood() // may explain why waiting failed
 			m.report(m.roll())
 		})
 	}
@@ -58,7 +57,7 @@ func previousTag(t *testing.T) string {
 	return tag
 }
 
-// buildOfTag returns a binary that is built from the source of a tag.
+// buildOfTag builds a binary from the source of a tag, and returns its path.
 func buildOfTag(t *testing.T, tag string) string {
 	t.Helper()
 	root, err := filepath.Abs("../..")
@@ -70,7 +69,7 @@ func buildOfTag(t *testing.T, tag string) string {
 	for _, args := range [][]string{
 		{"git", "-C", root, "archive", "--output", archive, tag},
 		{"tar", "-C", dir, "-xf", archive},
-		{"go", "run", "-C", dir, "-trimpath", "-race=false", "-exec", "cp", "./cmd/roost", exe}, // trimmed, it is found in the cache
+		{"go", "run", "-C", dir, "-trimpath", "-race=false", "-exec", "cp", "./cmd/roost", exe}, // with -trimpath, Go's build cache contains the packages
 	} {
 		if out, err := exec.Command(args[0], args[1:]...).CombinedOutput(); err != nil {
 			t.Fatalf("%v: %v\n%s", args, err, out)
@@ -83,11 +82,11 @@ func buildOfTag(t *testing.T, tag string) string {
 type mixed struct {
 	*rolling
 	last    string            // the binary of the last release
-	expired map[*proc]float64 // leases that had to expire by the view of each node
+	expired map[*proc]float64 // the number of leases that each node must have seen expire
 }
 
-// roll replaces all nodes. The one in the middle crashes; when it is back, one node of
-// each release drains and returns.
+// roll replaces all nodes. The node in the middle crashes. When it is back, one node of each release drains and
+// returns.
 func (m *mixed) roll() (steps []step) {
 	m.t.Helper()
 	const middle = 2
@@ -110,12 +109,12 @@ func (m *mixed) roll() (steps []step) {
 	return steps
 }
 
-// check compares the counters of all nodes.
+// check checks the counters of all nodes.
 func (m *mixed) check() {
 	m.t.Helper()
 	m.understood()
 	for _, p := range m.nodes {
-		eventually(m.t, func() error { // the counters are as of the last heartbeat
+		eventually(m.t, func() error { // the counters are updated at each heartbeat
 			counts, want := values(m.t, metricsOf(m.t, p.Base)), m.expired[p]
 			n := counts["roost_lease_expiries_total"] + counts["roost_lease_crashes_total"]
 			if n > want {
@@ -129,8 +128,8 @@ func (m *mixed) check() {
 	}
 }
 
-// understood fails the test if a node could not read a message, or refused another node.
-// The node with the refusal need not be the newcomer: a refused newcomer can still join.
+// understood fails the test if a node could not read a message, or refused another node. It checks all nodes, because
+// the node that counts a refusal need not be the new node, and a refused node can still join.
 func (m *mixed) understood() {
 	m.t.Helper()
 	for _, p := range m.nodes {
@@ -149,7 +148,7 @@ func (m *mixed) understood() {
 	}
 }
 
-// drain moves all partitions of a node away, and back.
+// drain moves all partitions of a node away, and then back.
 func (m *mixed) drain(slot int) {
 	m.t.Helper()
 	before, p := m.table(m.nodes[0]), m.nodes[slot]
@@ -175,10 +174,10 @@ func (m *mixed) drain(slot int) {
 		eventually(m.t, func() error { return w.has(before.Digest) })
 		w.take()
 	}
-	m.callers.differed(before.Digest) // the drain counts in no report
+	m.callers.differed(before.Digest) // the report does not include the drain
 }
 
-// list reads the members of each node by the commands of both releases.
+// list reads the members of each node with the commands of both releases.
 func (m *mixed) list() {
 	m.t.Helper()
 	for _, p := range m.nodes {

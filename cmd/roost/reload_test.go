@@ -23,8 +23,8 @@ import (
 	"github.com/roost-cluster/roost/internal/redistest"
 )
 
-// TestReloadSettings: at SIGHUP an agent takes over its seeds, tokens and the level of its log, names what
-// takes a restart, and changes nothing if there is a problem. It does not end, also without a file.
+// TestReloadSettings: on SIGHUP, an agent applies new seeds, tokens and the new log level. It names the settings that
+// require a restart. If there is a problem, it changes nothing. It never ends, even if it has no settings file.
 func TestReloadSettings(t *testing.T) {
 	t.Parallel()
 	plain := agent(t, "plain", brisk()...)
@@ -96,8 +96,8 @@ func TestReloadSettings(t *testing.T) {
 	}
 }
 
-// mount puts files into a directory as Kubernetes mounts a secret: each one is a link into a directory that
-// is replaced for all of them at once.
+// mount puts files into a directory as Kubernetes mounts a secret. Each file is a link into another directory, which is
+// replaced atomically for all files.
 func mount(t *testing.T, dir string, files map[string]string) {
 	t.Helper()
 	version, err := os.MkdirTemp(dir, "..version") //nolint:usetesting // inside dir
@@ -126,8 +126,8 @@ func exists(path string) bool {
 	return err == nil
 }
 
-// TestWatchedFiles: an agent notices by itself that its files have changed, also where Kubernetes replaces
-// them. A problem in one of them, and what takes a restart, show in the log, the doctor and the metrics.
+// TestWatchedFiles: an agent notices on its own that its files have changed, even if they are replaced as on
+// Kubernetes. If a file has a problem, or a change requires a restart, the log, the doctor and the metrics say so.
 func TestWatchedFiles(t *testing.T) {
 	t.Parallel()
 	former, next := succeeds(t, "keygen"), succeeds(t, "keygen")
@@ -238,7 +238,8 @@ func TestWatchedFiles(t *testing.T) {
 	}
 }
 
-// A wrong seed is corrected without a restart, by the file or by a signal, while the node still waits for it.
+// TestReloadWhileJoining: a wrong seed can be corrected without a restart, via the file or with a signal, while the
+// node is still waiting for it.
 func TestReloadWhileJoining(t *testing.T) {
 	t.Parallel()
 	seed := agent(t, "seed", calm()...)
@@ -291,8 +292,8 @@ func TestReloadWhileJoining(t *testing.T) {
 	})
 }
 
-// TestRedisPassword: a running agent takes a new password of Redis over, and refuses another Redis: it would
-// give rooms a second host.
+// TestRedisPassword: a running agent accepts a new password for Redis. It refuses another Redis, which could give a
+// room a second host.
 func TestRedisPassword(t *testing.T) {
 	t.Parallel()
 	redis := redistest.Start(t)
@@ -312,7 +313,7 @@ func TestRedisPassword(t *testing.T) {
 	eventually(t, pins)
 	for _, password := range []string{"two", "three"} {
 		redis.Do("ACL", "SETUSER", "roost", "resetpass", ">"+password)
-		redis.Do("CLIENT", "KILL", "USER", "roost") // as after a failover
+		redis.Do("CLIENT", "KILL", "USER", "roost") // like a failover of Redis
 		eventually(t, func() error {
 			if pins() == nil {
 				return errors.New("rooms are pinned with the former password")

@@ -17,16 +17,16 @@ import (
 	"github.com/roost-cluster/roost/internal/redistest"
 )
 
-// tap is an unauthenticated peer on the way to an agent, who records what passes.
+// tap is an unauthenticated peer between an agent and the network. It records the traffic.
 type tap struct {
-	at, behind string // the advertised address, and that of the agent
+	at, behind string // the advertised address, and the agent's real address
 	udp        *net.UDPConn
 	tcp        net.Listener
 
 	mu      sync.Mutex
 	packets [][]byte
 	streams []*stream
-	taken   bool // the agent has ended, and its address is the unauthenticated peer's
+	taken   bool // the agent has ended, and the unauthenticated peer has its address
 }
 
 // stream is what both sides of a connection sent.
@@ -36,7 +36,7 @@ func newTap(t *testing.T) *tap {
 	t.Helper()
 	x := new(tap)
 	eventually(t, func() (err error) {
-		port := redistest.FreePort(t) // no connection of another test takes it at 127.0.0.2 before the agent listens
+		port := redistest.FreePort(t) // no other test can take this port at 127.0.0.2 before the agent listens
 		x.at, x.behind = fmt.Sprint("127.0.0.1:", port), fmt.Sprint("127.0.0.2:", port)
 		if x.tcp, err = net.Listen("tcp4", x.at); err != nil {
 			return err
@@ -78,7 +78,7 @@ func newTap(t *testing.T) *tap {
 	return x
 }
 
-// pass passes a connection on and records it, or answers with a recorded one.
+// pass forwards a connection and records it, or replays a recorded answer.
 func (x *tap) pass(conn net.Conn) {
 	defer conn.Close()
 	s := new(stream)
@@ -116,14 +116,14 @@ func (x *tap) carry(to, from net.Conn, keep *[]byte) {
 	}
 }
 
-// take makes an address that of the unauthenticated peer.
+// take gives an agent's address to the unauthenticated peer.
 func (x *tap) take() {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	x.taken = true
 }
 
-// recording is all that taps recorded so far.
+// recording contains everything that taps have recorded so far.
 func recording(taps map[string]*tap) (packets [][]byte, streams [][]byte) {
 	for _, x := range taps {
 		x.mu.Lock()
@@ -136,10 +136,9 @@ func recording(taps map[string]*tap) (packets [][]byte, streams [][]byte) {
 	return packets, streams
 }
 
-// TestReplay: what an unauthenticated peer recorded of a cluster with a key, sent again as soon as members
-// have left, or two minutes later, to members and to a newcomer, ends no lease and revives no member;
-// although the unauthenticated peer has the addresses of the former members by then, and answers there with
-// what they answered.
+// TestReplay: an unauthenticated peer records the traffic of a cluster with a key. It sends the recording again as soon
+// as members have left, or two minutes later, to members and to a new node. It has also taken over the addresses of the
+// former members, and gives their recorded answers there. No lease may end, and no former member may come back.
 func TestReplay(t *testing.T) {
 	t.Parallel()
 	taps := make(map[string]*tap)
@@ -168,7 +167,7 @@ func TestReplay(t *testing.T) {
 		taps["d"].take()
 		taps["e"].take()
 		agree(t, s.a, s.b)
-		s.left = 4 // d and e, of a and of b
+		s.left = 4 // both a and b lose d and e
 		packets, streams := recording(taps)
 		pause(ctx, later)
 		s.after = func() { stayedAway(t, s.a, s.b) }
@@ -177,7 +176,7 @@ func TestReplay(t *testing.T) {
 	}}.test(t)
 }
 
-// replay begins to send all packets and streams to all agents, again and again.
+// replay starts to send all packets and streams to all agents, again and again.
 func (s *scene) replay(ctx context.Context, t *testing.T, former *net.UDPConn, packets, streams [][]byte) {
 	t.Helper()
 	targets := func() []string {
@@ -237,7 +236,7 @@ func (s *scene) replay(ctx context.Context, t *testing.T, former *net.UDPConn, p
 	})
 }
 
-// again sends a second time what a connection carried, and reads the answer.
+// again sends what a recorded connection carried, and reads the answer.
 func again(ctx context.Context, at string, b []byte) {
 	conn, err := net.DialTimeout("tcp4", at, time.Second)
 	if err != nil {
@@ -250,7 +249,7 @@ func again(ctx context.Context, at string, b []byte) {
 	_, _ = io.Copy(io.Discard, conn)
 }
 
-// stayedAway reports the former members that came back.
+// stayedAway fails the test if former members came back.
 func stayedAway(t *testing.T, agents ...*proc) {
 	t.Helper()
 	for _, p := range agents {

@@ -18,22 +18,19 @@ import (
 	"github.com/roost-cluster/roost/placement"
 )
 
-// TestRollingRestart: five agents restart one after the other, while callers that use
-// /readyz look keys up all the time. No lookup fails; no lookup names a process that has
-// ended; and every move in the events of any node is from the restarted node when it
-// leaves, or to it when it is back. After SIGTERM the others do not wait
-// for the lease to expire; after kill -9 they take over when its end is proven, and the node
-// comes back under its old name. With -v it prints the numbers of
-// docs/dev/benchmarks.md.
+// TestRollingRestart: five agents restart one after the other, while callers that use /readyz look up keys all the
+// time. No lookup may fail or return a process that has ended. In the events of every node, partitions move only from
+// the restarted node when it leaves, and back to it when it has returned. After SIGTERM, the other nodes don't wait for
+// the lease to expire. After kill -9, they take over when the crash is confirmed, and the node returns with the same
+// id. With -v, the test prints the numbers in docs/dev/benchmarks.md.
 func TestRollingRestart(t *testing.T) {
 	t.Parallel()
-	// No lease expires unless it should: a machine that stalls for a moment must not look
-	// like a crash.
+	// The leases are long, because a machine that stalls for a moment must not look like a crash.
 	long := []string{"--heartbeat", "200ms", "--ttl", "1m"}
 	for _, tt := range []struct {
 		name string
 		args []string
-		kill int // the slot of the node that crashes instead
+		kill int // the slot of the node that is killed instead; -1 for none
 	}{
 		{"rendezvous", long, 2},
 		{"least-partitions", append(long, "--strategy", "least-partitions"), -1},
@@ -54,8 +51,8 @@ func TestRollingRestart(t *testing.T) {
 	}
 }
 
-// takeOver is shorter than the lease here (1 m), so only confirmed failure is in time, and longer than that of
-// TestMixedReleases (5 s).
+// takeOver is shorter than the lease in TestRollingRestart (1 minute), so only a confirmed failure is in time. It is
+// longer than the lease in TestMixedReleases (5 s).
 const takeOver = 25 * time.Second
 
 // rolling is a cluster that restarts node by node.
@@ -71,7 +68,7 @@ type rolling struct {
 }
 
 func startRolling(t *testing.T, exe string, args ...string) *rolling {
-	const nodes, answers = 5, time.Second // what --shutdown-delay promises by default
+	const nodes, answers = 5, time.Second // what the default of --shutdown-delay guarantees
 	ctx, cancel := context.WithCancel(t.Context())
 	r := &rolling{
 		t: t, ctx: ctx, exe: exe, args: args,
@@ -85,7 +82,7 @@ func startRolling(t *testing.T, exe string, args ...string) *rolling {
 		eventually(t, r.level)
 		agree(t, r.nodes...)
 	}
-	for slot, w := range r.witnesses { // the moves at the start do not count
+	for slot, w := range r.witnesses { // ignore the moves at the start
 		table := r.table(r.nodes[slot])
 		eventually(t, func() error { return w.has(table.Digest) })
 		w.take()
@@ -101,7 +98,7 @@ func startRolling(t *testing.T, exe string, args ...string) *rolling {
 	return r
 }
 
-// start starts the node of a slot, under the same id each time.
+// start starts the node of a slot, with the same id each time.
 func (r *rolling) start(slot int) {
 	r.t.Helper()
 	args := slices.Clone(r.args)
@@ -120,7 +117,7 @@ func (r *rolling) start(slot int) {
 	eventually(r.t, func() error { return p.Ready(r.ctx) })
 }
 
-// restart ends the node of a slot, in good order or not, and starts it again.
+// restart ends the node of a slot, cleanly or with kill -9, and starts it again.
 func (r *rolling) restart(slot int, crash bool) (s step) {
 	r.t.Helper()
 	id := lease.NodeID(r.nodes[slot].ID)
@@ -139,11 +136,11 @@ func (r *rolling) restart(slot int, crash bool) (s step) {
 		r.callers.kill(slot)
 		<-r.nodes[slot].Done()
 		s.ended = time.Since(began)
-		agree(r.t, others...) // when its end is proven
+		agree(r.t, others...) // until the crash is confirmed
 	} else {
 		r.nodes[slot].Signal(syscall.SIGTERM)
 		r.nodes[slot].Exits(exitOK)
-		s.ended = time.Since(began) // and the others know already
+		s.ended = time.Since(began) // the other nodes already know by then
 	}
 	r.callers.gone.Store(&id)
 	agree(r.t, others...)
@@ -180,7 +177,7 @@ func (r *rolling) table(p *proc) placement.Export {
 	return table.Export
 }
 
-// level returns nil once no node has to hand over anything to another.
+// level returns an error if the nodes' numbers of partitions differ by more than 1.
 func (r *rolling) level() error {
 	owners := r.table(r.nodes[0]).Owners
 	least, most := len(owners), 0
@@ -199,7 +196,7 @@ func (r *rolling) level() error {
 	return nil
 }
 
-// lookUps waits for more lookups.
+// lookUps waits until n more lookups have been answered.
 func (r *rolling) lookUps(n int64) {
 	r.t.Helper()
 	enough := r.callers.made.Load() + n
@@ -211,8 +208,8 @@ func (r *rolling) lookUps(n int64) {
 	})
 }
 
-// moved checks that, by the events of every other node, exactly the given partitions
-// moved, each once and as it should. It returns the time of the last event.
+// moved checks the events of every other node: exactly the given partitions must have moved, each once, and each move
+// must fit. It returns the time of the last event.
 func (r *rolling) moved(slot int, want []placement.Partition, fits func(placement.Move) bool) (last time.Time) {
 	r.t.Helper()
 	for i, w := range r.witnesses {
@@ -239,22 +236,21 @@ func (r *rolling) moved(slot int, want []placement.Partition, fits func(placemen
 	return last
 }
 
-// step is what one restart took.
+// step contains the numbers of one restart.
 type step struct {
 	share                      int           // partitions that moved away, and back
-	away, back                 time.Duration // until all others had the new table
+	away, back                 time.Duration // until all other nodes had the new table
 	awayDiffered, backDiffered time.Duration // for how long, at most, answers differed
 	ended                      time.Duration // until the process had ended
 }
 
-// String is for the log.
+// String formats the numbers for the log.
 func (s step) String() string {
 	return fmt.Sprintf("%d partitions away in %v, back in %v after the start; answers differed for at most %v and %v; ended in %v",
 		s.share, s.away.Round(time.Millisecond), s.back.Round(time.Millisecond),
 		s.awayDiffered.Round(time.Millisecond), s.backDiffered.Round(time.Millisecond), s.ended.Round(time.Millisecond))
 }
 
-// report prints the numbers.
 func (r *rolling) report(steps []step) {
 	for _, s := range steps {
 		r.t.Log(s)
@@ -292,7 +288,7 @@ type witness struct {
 func (w *witness) listen(ctx context.Context, p *proc) {
 	for b, err := range p.Events(ctx) {
 		if err != nil {
-			return // it ends with the node; if too early, the waits for it fail
+			return // the stream ends with the node; if it ends too early, the test fails while it waits
 		}
 		w.mu.Lock()
 		w.digest = b.Digest
@@ -303,7 +299,7 @@ func (w *witness) listen(ctx context.Context, p *proc) {
 	}
 }
 
-// has returns nil once the node's table, by its events, is the given one.
+// has returns nil if the given table is the newest in the node's events.
 func (w *witness) has(d placement.Digest) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()

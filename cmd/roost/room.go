@@ -17,8 +17,8 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// roomCommand returns the command roost room NAME and its subcommands. roost room NAME is short for roost
-// room show NAME. The long form is needed for a room whose name is that of a subcommand.
+// roomCommand returns the command roost room NAME and its subcommands. roost room NAME is short for roost room show
+// NAME. If a room has the same name as a subcommand, the long form is needed.
 func (p *program) roomCommand() *cobra.Command {
 	cmd := p.showRoom("room NAME [flags]")
 	cmd.Short = "Show, pin, move or release a room"
@@ -41,8 +41,8 @@ show, resolve, relays, move and release.`
 	return cmd
 }
 
-// roomArgs requires one argument for each name. The error has a hint if the user may have meant a room that
-// is named like a subcommand, or misspelled a subcommand.
+// roomArgs requires one argument for each name. Its error has a hint if the user misspelled a subcommand, or meant a
+// room that has the same name as a subcommand.
 func roomArgs(names ...string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		if len(args) == len(names) {

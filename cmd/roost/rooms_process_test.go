@@ -29,7 +29,7 @@ import (
 
 const password = "correct-horse-battery"
 
-// pair starts two agents that pin rooms on a Redis.
+// pair starts two agents that pin rooms in a Redis.
 func pair(t *testing.T, redis *redistest.Server, args ...string) (a, b *proc) {
 	t.Helper()
 	args = append([]string{"--capacity", "1000", "--report-load", "--log-level", "debug"}, args...)
@@ -39,8 +39,7 @@ func pair(t *testing.T, redis *redistest.Server, args ...string) (a, b *proc) {
 	return a, b
 }
 
-// roomCommands runs commands at an agent. Each has to succeed and to print the text after
-// its arrow.
+// roomCommands runs commands at an agent. Each command must succeed and print the text after its arrow.
 func roomCommands(t *testing.T, p *proc, lines ...string) {
 	t.Helper()
 	for _, line := range lines {
@@ -51,7 +50,7 @@ func roomCommands(t *testing.T, p *proc, lines ...string) {
 	}
 }
 
-// pinRoom resolves a room until it has a pin: Redis can be late on a busy machine.
+// pinRoom resolves a room until it has a pin, because Redis can be slow on a busy machine.
 func pinRoom(t *testing.T, p *proc, room string, size int) (at clusterhttp.RoomAssignment) {
 	t.Helper()
 	eventually(t, func() (err error) {
@@ -63,7 +62,7 @@ func pinRoom(t *testing.T, p *proc, room string, size int) (at clusterhttp.RoomA
 	return at
 }
 
-// TestDrainRooms: the drain of a node with rooms, as its command, the API, its metrics and Redis show it.
+// TestDrainRooms checks what the command, the API, the metrics and Redis show while a node with rooms drains.
 func TestDrainRooms(t *testing.T) {
 	t.Parallel()
 	const rooms = 400
@@ -78,7 +77,7 @@ func TestDrainRooms(t *testing.T) {
 		t.Errorf("--rate alone: %d %q", code, problem)
 	}
 	pinned := func() (n float64) {
-		eventually(t, func() error { // Redis can be late on a busy machine
+		eventually(t, func() error { // Redis can be slow on a busy machine
 			list, err := b.Rooms(t.Context(), "a", rooms)
 			n = float64(len(list.Rooms))
 			return err
@@ -104,8 +103,8 @@ func TestDrainRooms(t *testing.T) {
 		t.Fatal(err)
 	}
 	partly := 0
-	const abreast = 4            // rooms move at a time
-	eventually(t, func() error { // a move is in Redis a moment before it counts
+	const abreast = 4            // the number of rooms that move at the same time
+	eventually(t, func() error { // Redis has each move a moment before it is counted
 		first := values(t, metricsOf(t, a.Base))
 		stats, err := a.Stats(t.Context())
 		if err != nil {
@@ -140,8 +139,7 @@ func TestDrainRooms(t *testing.T) {
 	}
 }
 
-// TestRooms: two agents that share a Redis agree on where each room lives, and the
-// one it lives on hosts it.
+// TestRooms: two agents that share a Redis agree on where each room lives, and the agent where it lives hosts it.
 func TestRooms(t *testing.T) {
 	t.Parallel()
 	redis := redistest.Start(t, "--requirepass", password)
@@ -159,7 +157,7 @@ func TestRooms(t *testing.T) {
 		homes[first.Node.ID] = room
 	}
 
-	// A room moves away from its host: resolve there names the other node.
+	// A room moves away from its host. Then resolve at the former host names the other node.
 	room := homes["a"]
 	roomCommands(t, b, "room move "+room+" b -> "+room+" lives on b: moved on request\n")
 	eventually(t, func() error {
@@ -199,8 +197,8 @@ func TestRooms(t *testing.T) {
 	hidden(t, a, b)
 }
 
-// TestRoomsOfTheLeaving: a node that leaves removes its heartbeat from Redis, so that no
-// node has to wait until it expires.
+// TestRoomsOfTheLeaving: a node that leaves removes its heartbeat from Redis, so the other nodes need not wait until it
+// expires.
 func TestRoomsOfTheLeaving(t *testing.T) {
 	t.Parallel()
 	redis := redistest.Start(t)
@@ -224,8 +222,7 @@ func TestRoomsOfTheLeaving(t *testing.T) {
 	}
 }
 
-// TestRoomsWithoutRedis: agents start and answer without Redis; when Redis is back, they
-// pin rooms.
+// TestRoomsWithoutRedis: agents start and answer without Redis. When Redis is back, they pin rooms.
 func TestRoomsWithoutRedis(t *testing.T) {
 	t.Parallel()
 	redis := redistest.Start(t, "--requirepass", password)
@@ -267,7 +264,7 @@ func TestRoomsWithoutStore(t *testing.T) {
 	}
 }
 
-// hidden fails the test if a log at the level debug or an answer shows the password.
+// hidden fails the test if a log at level debug or an answer shows the password.
 func hidden(t *testing.T, agents ...*proc) {
 	t.Helper()
 	for _, p := range agents {
@@ -282,8 +279,8 @@ func hidden(t *testing.T, agents ...*proc) {
 	}
 }
 
-// TestSettingsOnRedis: an agent that gossip does not reach, with another number of partitions over the same
-// Redis, ends with the name of the setting.
+// TestSettingsOnRedis: gossip does not reach an agent that uses the same Redis but another number of partitions. The
+// agent exits, and its error names the setting.
 func TestSettingsOnRedis(t *testing.T) {
 	t.Parallel()
 	redis := redistest.Start(t)
@@ -302,8 +299,9 @@ func TestSettingsOnRedis(t *testing.T) {
 	agent(t, "x", other...)
 }
 
-// TestForgottenJoin: two agents with one Redis, of which none was given the other. Each owns all by its own view. The
-// rooms of the other one stay there, and the log, the doctor and the metrics name it.
+// TestForgottenJoin: two agents share a Redis, but neither was told to join the other. In its own view, each owns
+// everything. Rooms of the other agent stay where they are, and the log, the doctor and the metrics name the other
+// agent.
 func TestForgottenJoin(t *testing.T) {
 	t.Parallel()
 	redis := redistest.Start(t)
@@ -319,7 +317,7 @@ func TestForgottenJoin(t *testing.T) {
 		t.Errorf("b gives the room of a another home: %+v", at)
 	}
 	eventually(t, func() error {
-		_, _ = b.ResolveRoom(t.Context(), "room", affinity.Demand{Size: 2}) // it may have been late for the one above
+		_, _ = b.ResolveRoom(t.Context(), "room", affinity.Demand{Size: 2}) // Redis may have been too slow for the call above
 		s, err := b.Stats(t.Context())
 		if err == nil && !slices.Equal(s.Rooms.CutOff, []lease.NodeID{"a"}) {
 			err = fmt.Errorf("cut off are %q", s.Rooms.CutOff)
@@ -339,8 +337,8 @@ func TestForgottenJoin(t *testing.T) {
 	b.Logs("all nodes of this store reached again")
 }
 
-// TestOtherClusterOnRedis: two clusters that have one name and one Redis by mistake, and keys of their own. The
-// second one places no rooms, and says why, until the first one is gone; the first one sees nothing of it.
+// TestOtherClusterOnRedis: two clusters with different keys use the same name and the same Redis by mistake. The second
+// cluster places no rooms, and says why, until the first cluster is gone. The first cluster is not affected.
 func TestOtherClusterOnRedis(t *testing.T) {
 	t.Parallel()
 	redis := redistest.Start(t)
@@ -368,7 +366,7 @@ func TestOtherClusterOnRedis(t *testing.T) {
 	x.Logs("settings agree between nodes again")
 }
 
-// webSocket opens a WebSocket to a room through a proxy. The server sends its name first.
+// webSocket opens a WebSocket to a room through a proxy. The server first sends its name.
 func webSocket(t *testing.T, proxy, room, server string) *websocket.Conn {
 	t.Helper()
 	conn, err := websocket.Dial("ws://"+proxy+"/rooms/"+room, "", "http://localhost")
@@ -384,8 +382,9 @@ func webSocket(t *testing.T, proxy, room, server string) *websocket.Conn {
 	return conn
 }
 
-// TestProxyRooms: a proxy sends requests where rooms are pinned, follows a room that moves, closes the WebSockets of that
-// room only, and goes on while no agent answers. Without --rooms it goes by the table.
+// TestProxyRooms: a proxy sends requests to the node to which a room is pinned. If the room moves, the proxy follows
+// it, and closes only the WebSockets of that room. It keeps working while no agent answers. Without --rooms, it uses
+// the table.
 func TestProxyRooms(t *testing.T) {
 	t.Parallel()
 	app := func(name string) string {
@@ -509,7 +508,8 @@ func TestProxyRooms(t *testing.T) {
 		}
 	}
 
-	// New agents without a store guess by the hash. The proxy knows where the room is, until that node has gone.
+	// The restarted agents have no store, so they choose a node by the hash. The proxy still knows where the room is,
+	// until that node is gone.
 	redis.Kill()
 	again := func(id string, of *proc, join ...string) *proc {
 		return agent(t, id, append(append(args, "--api-addr", apps[id], "--http", of.Addrs.HTTP, "--bind", of.Gossip), join...)...)
@@ -527,7 +527,7 @@ func TestProxyRooms(t *testing.T) {
 			return nil
 		})
 	}
-	for range 2 { // a guess does not become knowledge
+	for range 2 { // the proxy must not remember a guess
 		answers(pins, "standup", other)
 		answers(pins, "unknown", "")
 	}

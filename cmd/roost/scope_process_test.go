@@ -13,9 +13,9 @@ import (
 	"github.com/roost-cluster/roost/cluster/clusterhttp"
 )
 
-// TestScopeFlag: three agents with the same scopes, one of them by its file. The commands with --scope answer
-// from the scope at each of them, a proxy sends requests only to the scope's members, and a scope that an
-// agent does not have is named.
+// TestScopeFlag: three agents have the same scopes, and one of them reads its scopes from its file. The commands with
+// --scope answer from the scope at each agent, a proxy sends requests only to members of the scope, and a command names
+// a scope that an agent does not have.
 func TestScopeFlag(t *testing.T) {
 	t.Parallel()
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "an sfu") }))
@@ -68,7 +68,7 @@ func TestScopeFlag(t *testing.T) {
 			t.Fatal(err)
 		}
 		_ = resp.Body.Close()
-		if resp.StatusCode != http.StatusOK { // c has no address
+		if resp.StatusCode != http.StatusOK { // c has no API address
 			t.Errorf("key-%d: %s", i, resp.Status)
 		}
 	}
@@ -99,8 +99,7 @@ func TestScopeFlag(t *testing.T) {
 	}
 }
 
-// TestDoctorScopes: doctor --all names the agents on which a scope was forgotten, and those on which it selects
-// other members.
+// TestDoctorScopes: doctor --all names the agents that lack a scope, and the agents whose scope selects other members.
 func TestDoctorScopes(t *testing.T) {
 	t.Parallel()
 	a := agent(t, "a", append(calm(), "--label", "role=sfu", "--scope", "sfu=role:sfu", "--scope", "all=role:sfu")...)

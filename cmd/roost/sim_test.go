@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// TestSim: equal flags print the same again, and each flag counts.
+// TestSim: the same flags print the same result again, and each flag has an effect.
 func TestSim(t *testing.T) {
 	simulate := func(flags string) string {
 		out := succeeds(t, strings.Fields("sim --nodes 10 --for 20s --output json "+flags)...)
@@ -31,7 +31,7 @@ func TestSim(t *testing.T) {
 		"--seed 2", "--loss 20", "--delay 20ms", "--delay 1ms-40ms", "--heartbeat 1s", "--ttl 8s",
 		"--gossip-nodes 2", "--crash 0", "--network wan",
 	} {
-		out := strings.Replace(simulate(flags), `"seed":2`, `"seed":1`, 1) // the rest has to differ, too
+		out := strings.Replace(simulate(flags), `"seed":2`, `"seed":1`, 1) // the rest of the output must differ, too
 		if other, ok := seen[out]; ok {
 			t.Errorf("%s and %s print the same: %s", flags, other, out)
 		}
@@ -39,9 +39,9 @@ func TestSim(t *testing.T) {
 	}
 }
 
-// TestSimTable: the table has all that the JSON has, and says what did not happen.
+// TestSimTable: the table shows everything that the JSON contains, and says what did not happen.
 func TestSimTable(t *testing.T) {
-	t.Setenv("TERM", "xterm") // standard error is no terminal all the same
+	t.Setenv("TERM", "xterm") // standard error is still not a terminal
 	for flags, want := range map[string]string{
 		"--nodes 5 --for 1s": `^5 nodes, 0 % loss, delay 1ms-3ms, heartbeat 2s, ttl 6s, news to 3 nodes each 200ms
 

@@ -11,7 +11,7 @@ import (
 	"github.com/roost-cluster/roost/lease"
 )
 
-// states opens connections that send complete exchanges, each with the largest state that an agent decodes.
+// states opens connections that each send a complete exchange, with the largest state that an agent decodes.
 func states(ctx context.Context, t *testing.T, s *scene) {
 	k := spy(t, s.a.Gossip, s.key)
 	m := forger{k, s.key}.asB()

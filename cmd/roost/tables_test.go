@@ -18,7 +18,7 @@ import (
 	"github.com/roost-cluster/roost/placement"
 )
 
-// TestTables: tables line up, and no text of another node can harm a terminal.
+// TestTables: tables are aligned, and text from other nodes cannot harm a terminal.
 func TestTables(t *testing.T) {
 	evil := clusterhttp.Member{
 		Profile: lease.Profile{ID: "b", Addr: "10.2\x07:7946", APIAddr: "\x1b[2Jx\n", Zone: "z\u202e", Weight: 1, Capacity: 9},
@@ -134,7 +134,7 @@ partition 0: "b won\x1b"
 	}
 }
 
-// TestStaleTable: no command shows the table of an isolated, fenced or stalled agent as that of the cluster.
+// TestStaleTable: if an agent is isolated, fenced or stalled, no command presents its table as the cluster's table.
 func TestStaleTable(t *testing.T) {
 	f, h := fakeagent.New(t), fakeagent.Healthy()
 	placed, ranked, table := h["GET /v1/place"].(clusterhttp.Placed), h["GET /v1/owners"].(clusterhttp.Ranked),
@@ -149,7 +149,7 @@ func TestStaleTable(t *testing.T) {
 			"plan --add node-d": "this agent is isolated, fenced or stalled, so its table may be old",
 		} {
 			code, out, problem := roostIn(t, f.Env, strings.Fields(command)...)
-			if command == "partitions" { // no script parses its lines below the table
+			if command == "partitions" { // the warning is below the table, because no script parses these lines
 				if strings.Contains(out, "the same on every member") == stale {
 					t.Errorf("stale %v:\n%s", stale, out)
 				}
@@ -166,7 +166,7 @@ func TestStaleTable(t *testing.T) {
 	}
 }
 
-// TestMembersLost: of many lost members, the table has the last ten and the number of the others.
+// TestMembersLost: if many members were lost, the table shows the last ten, and how many more there are.
 func TestMembersLost(t *testing.T) {
 	f := fakeagent.New(t)
 	m := fakeagent.Healthy()["GET /v1/members"].(clusterhttp.Members)
@@ -186,7 +186,7 @@ func TestMembersLost(t *testing.T) {
 	}
 }
 
-// TestAllTable: members --all has a line for each agent, also for one without an answer.
+// TestAllTable: members --all has a line for each agent, even if the agent does not answer.
 func TestAllTable(t *testing.T) {
 	const want = `AGENT STATE SEES TABLE DOES NOT SEE LOST HTTP
 node-a * active 5 same - - ADDR
@@ -205,7 +205,8 @@ other-002 ? - - - - no answer
 	}
 }
 
-// Each kind of event is one line that says what happened, and no text of another node can harm a terminal.
+// TestHistoryTable: each kind of event is one line that says what happened, and text from other nodes cannot harm a
+// terminal.
 func TestHistoryTable(t *testing.T) {
 	at := time.Date(2000, 1, 2, 3, 4, 5, 0, time.Local)
 	var events []clusterhttp.Event

@@ -82,14 +82,14 @@ func (a *authority) issue(name string, expires time.Time) (cert, key string) {
 	return a.write(name, "CERTIFICATE", c.Raw), a.write(name+"-key", "PRIVATE KEY", private)
 }
 
-// write writes a file, or replaces it at once.
+// write writes a file, or atomically replaces it.
 func (a *authority) write(name, kind string, b []byte) string {
 	a.t.Helper()
 	return replaceFile(a.t, filepath.Join(a.dir, name+".pem"), string(pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: b})))
 }
 
-// TestTLS: an agent with certificates of its clients answers those that show one, and explains itself to all
-// others. Probes need none.
+// TestTLS: an agent that requires client certificates answers clients that show one. For all other clients, the error
+// explains the reason. Probes need no certificate.
 func TestTLS(t *testing.T) {
 	t.Parallel()
 	soon := time.Now().Add(time.Hour)
@@ -131,7 +131,7 @@ func TestTLS(t *testing.T) {
 	pool.AddCert(ours.cert)
 	anyone := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: pool}}}
 	for path, want := range map[string]int{"/healthz": 200, "/readyz": 200, "/": 401, "/metrics": 401, "/v1/members": 401, "/v1/events": 401} {
-		r, err := anyone.Get(secure + path) //nolint:noctx // ends with the test
+		r, err := anyone.Get(secure + path) //nolint:noctx // the request ends with the test
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -142,8 +142,8 @@ func TestTLS(t *testing.T) {
 	}
 }
 
-// TestTLSReload: a certificate is replaced under load, and no call fails. Files that do not fit together change
-// nothing, and the log says so.
+// TestTLSReload: a certificate is replaced under load, and no call fails. If the new files don't fit together, nothing
+// changes, and the log says so.
 func TestTLSReload(t *testing.T) {
 	t.Parallel()
 	ours := newAuthority(t, "ours")
@@ -170,7 +170,7 @@ func TestTLSReload(t *testing.T) {
 				select {
 				case <-over:
 					return
-				case <-time.After(20 * time.Millisecond): // a handshake for each call is load enough
+				case <-time.After(20 * time.Millisecond): // each call makes a handshake, which is enough load
 				}
 				if _, err := client.Place(t.Context(), "room"); err != nil {
 					t.Error(err)
@@ -211,7 +211,8 @@ func TestTLSReload(t *testing.T) {
 	})
 }
 
-// TestTokenOverPlainHTTP: no command sends a token where the network can read it, unless it is told to.
+// TestTokenOverPlainHTTP: no command sends a token over a network connection that others can read, unless the user
+// allows it.
 func TestTokenOverPlainHTTP(t *testing.T) {
 	token := secretFile(t, "token\n")
 	for addr, refused := range map[string]bool{
@@ -236,7 +237,7 @@ func TestTokenOverPlainHTTP(t *testing.T) {
 	}
 }
 
-// TestTokenRedirected: a token stays where it was sent, also if what answers there points elsewhere.
+// TestTokenRedirected: a command does not send its token to another address, even if the server redirects to one.
 func TestTokenRedirected(t *testing.T) {
 	t.Parallel()
 	var seen atomic.Int64
@@ -253,7 +254,7 @@ func TestTokenRedirected(t *testing.T) {
 	}
 }
 
-// TestGuardedReads: with --http-read-token-file metrics and pages need a token, too.
+// TestGuardedReads: with --http-read-token-file, metrics and pages need a token, too.
 func TestGuardedReads(t *testing.T) {
 	t.Parallel()
 	token, look := secretFile(t, "secret\n"), secretFile(t, "look\n")

@@ -202,7 +202,7 @@ func (v topView) aged(now time.Time, every time.Duration) topView {
 	return v
 }
 
-// trouble returns 1 for a member that needs attention.
+// trouble returns 1 for a member that needs attention, and 0 otherwise.
 func (v topView) trouble(m clusterhttp.Member) int {
 	s := v.stats.Settings
 	if m.State != lease.Active || !m.InSync || 3*m.AgeMS > 2*s.TTLMS || clockOf(m.ClockOffsetMS, s.MaxSkewMS).Tone != term.Plain {

@@ -23,7 +23,7 @@ func healthyTop() topView {
 	}
 }
 
-// TestTopGolden: the page, wide and narrow, and in trouble.
+// TestTopGolden compares the page with a file: wide and narrow, with and without problems.
 func TestTopGolden(t *testing.T) {
 	healthy := healthyTop()
 	trouble := healthyTop()
@@ -81,7 +81,7 @@ func TestTopGolden(t *testing.T) {
 	golden(t, "testdata/top.txt", got.String())
 }
 
-// TestTopAged: an overdue answer shows before the timeout, and a known problem stays.
+// TestTopAged: the page shows that an answer is overdue before the timeout. A problem that is already known stays.
 func TestTopAged(t *testing.T) {
 	v := healthyTop()
 	for after, want := range map[time.Duration]string{
@@ -99,7 +99,7 @@ func TestTopAged(t *testing.T) {
 	}
 }
 
-// TestTopFits: no page is larger than the terminal, and the news leave room for members.
+// TestTopFits: no page is larger than the terminal, and the news leaves room for members.
 func TestTopFits(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		v := healthyTop()

@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// TestVersions: as soon as an application states its version, or members run different ones of roost, they
-// are seen at every member and counted by the metrics. So are its labels and its address.
+// TestVersions: if an application reports its version, or members run different versions of roost, every member shows
+// the versions, and the metrics count them. Members also show the application's labels and address.
 func TestVersions(t *testing.T) {
 	t.Parallel()
 	a := agent(t, "a", brisk()...)

@@ -6,7 +6,7 @@ import (
 	"github.com/roost-cluster/roost/events/latest"
 )
 
-// A slow reader skips values, and always gets the newest one.
+// A slow reader skips values, but always gets the newest one.
 func ExampleValue() {
 	var temperature latest.Value[int]
 	temperature.Set(20)

@@ -73,7 +73,7 @@ func TestReadersReachTheLastValue(t *testing.T) {
 				if replaced == nil {
 					break
 				}
-				if seen%2 == 0 { // half of the reads wait, the other half spin
+				if seen%2 == 0 { // half of the readers wait, the other half spin
 					<-replaced
 				}
 			}

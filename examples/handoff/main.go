@@ -82,8 +82,8 @@ func (f *fleet) join(ctx context.Context, cfg cluster.Config) (*node, error) {
 	return n, err
 }
 
-// fill gives partitions to a node that has joined without any. The weight of the node grows in ten equal
-// steps, and each step moves a few partitions. fill returns when the node has its full share.
+// fill gives partitions to a node that has joined without any. The weight of the node grows in ten equal steps, and
+// each step moves a few partitions. fill returns when the node has its full share.
 func (f *fleet) fill(ctx context.Context, n *node) error {
 	if err := n.agent.Undrain(ctx); err != nil {
 		return err

@@ -28,7 +28,7 @@ func Example() {
 	// b has left: a 308, c 309, d 383
 }
 
-// writers put new values while the fleet changes, and record the confirmed ones.
+// writers write new values while the fleet changes, and record the confirmed values.
 type writers struct {
 	wait sync.WaitGroup
 	last []map[string]string // of each writer
@@ -46,7 +46,7 @@ func (w *writers) run(ctx context.Context, t *testing.T, via []*node) {
 					t.Error(err)
 				}
 				confirmed[key] = value
-				time.Sleep(time.Millisecond) // a client in a loop without rest would starve the agents
+				time.Sleep(time.Millisecond) // without a pause, the writers would starve the agents
 			}
 		})
 	}
@@ -63,8 +63,8 @@ func (w *writers) check(ctx context.Context, t *testing.T, what string, at *node
 	}
 }
 
-// While clients write, one node joins and another leaves: no confirmed write is lost,
-// and partitions move only to the first and from the second.
+// TestNothingIsLost: while clients write, one node joins and another node leaves. No confirmed write is lost.
+// Partitions move only to the node that joins, and only from the node that leaves.
 func TestNothingIsLost(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
@@ -113,7 +113,7 @@ func TestNothingIsLost(t *testing.T) {
 	}
 }
 
-// The steps of a handoff between two nodes.
+// TestGive tests the steps of a handoff between two nodes.
 func TestGive(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
@@ -135,7 +135,7 @@ func TestGive(t *testing.T) {
 	if _, ok := n.give(p); ok || n.drop(p) {
 		t.Error("an owner gives away, or drops, its own partition")
 	}
-	n.held[p].open = false // as if it lacked some data
+	n.held[p].open = false // as if the node still lacked data
 	if n.use("key", func(map[string]entry) {}) {
 		t.Error("an owner serves what it does not have")
 	}
@@ -146,7 +146,7 @@ func TestGive(t *testing.T) {
 	if err := until(ctx, func() bool { _, open, _ := n.count(); return open == 0 }); err != nil {
 		t.Fatalf("a lost partition is not closed: %v", err)
 	}
-	n.held[p].open = true // as if the copy took longer
+	n.held[p].open = true // as if the copy were still in progress
 	for range 2 {
 		data, ok := n.give(p)
 		if want := (entry{"new", 2}); !ok || data["key"] != want {

@@ -1,5 +1,5 @@
-// Picker is an example for a program that used a list of peers and a hash ring before. The adapter to roost
-// is in picker.go. The adapter manages two scopes, the connections to each member, and an orderly shutdown.
+// Picker is an example for programs that have used a list of peers and a hash ring until now. The adapter to roost is in
+// picker.go. The adapter manages two scopes, the connections to each member, and an orderly shutdown.
 //
 //	go run ./examples/picker
 //
@@ -71,7 +71,7 @@ func start(ctx context.Context, id, role string, join ...string) (*node, error) 
 	return nil, errors.Join(err, n.end(ctx))
 }
 
-// end makes the node leave before the server shuts down, so that no request is sent to a server that is gone.
+// end makes the node leave before it shuts down the server, so that no request is sent to a server that is gone.
 func (n *node) end(ctx context.Context) error {
 	return errors.Join(n.Leave(ctx), n.server.Shutdown(ctx))
 }

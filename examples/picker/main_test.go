@@ -11,7 +11,7 @@ import (
 
 func TestMain(m *testing.M) { leak.Main(m) }
 
-// A node that does not start leaves nothing behind: TestMain looks for goroutines.
+// TestStartFails: a node that fails to start leaves nothing behind. TestMain checks that no goroutines remain.
 func TestStartFails(t *testing.T) {
 	if n, err := start(t.Context(), "an id with spaces", "cache"); err == nil {
 		t.Error("it has started", n.end(t.Context()))

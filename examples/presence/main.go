@@ -1,5 +1,5 @@
-// Presence lists who is in a room, on any node, and shows that a crashed node leaves
-// no ghosts behind.
+// Presence lists the participants of a room on any node. It shows that the participants of a crashed node disappear from
+// the list.
 //
 //	go run ./examples/presence
 //	go run ./examples/presence -redis redis://127.0.0.1:6379
@@ -36,7 +36,7 @@ func run(ctx context.Context, url string) error {
 	}
 	defer closeStore()
 
-	// Two nodes share only the store. Each has a cable that can be cut.
+	// Two nodes share only the store. node-a reaches it over a cable, which is pulled later.
 	cfg := presence.Config{Interval: time.Second, Grace: 2 * time.Second, Log: slog.New(slog.DiscardHandler)}
 	cableA := &cable{Store: store}
 	nodeA, errA := presence.Start(cableA, placement.DefaultPartitions, cfg)
@@ -46,7 +46,7 @@ func run(ctx context.Context, url string) error {
 	}
 	defer func() { _, _ = nodeA.Close(), nodeB.Close() }()
 
-	// A participant is a connection: ada has two.
+	// Each connection counts as a participant. ada has two connections.
 	err = errors.Join(nodeA.Join(ctx, "standup", "ada/phone"), nodeA.Join(ctx, "standup", "ada/laptop"),
 		nodeA.Join(ctx, "standup", "cy/tablet"), nodeB.Join(ctx, "standup", "bob/laptop"))
 	if err != nil {
@@ -62,7 +62,7 @@ func run(ctx context.Context, url string) error {
 	crashed := time.Now()
 	cableA.pulled.Store(true)
 	show(ctx, "node-a has crashed, unnoticed", nodeB)
-	if err := nodeB.Join(ctx, "standup", "cy/tablet"); err != nil { // cy's client reconnects; a second join adds no double
+	if err := nodeB.Join(ctx, "standup", "cy/tablet"); err != nil { // cy's client reconnects; joining twice does not count twice
 		return err
 	}
 	for n := 3; n > 2; time.Sleep(20 * time.Millisecond) {
@@ -101,7 +101,7 @@ func show(ctx context.Context, what string, node *presence.Tracker) {
 	fmt.Println()
 }
 
-// cable is a store that a crashed node does not reach.
+// cable is a store that cannot be reached when the cable is pulled, as after a crash of the node.
 type cable struct {
 	presence.Store
 	pulled atomic.Bool

@@ -1,5 +1,5 @@
-// Rooms shows a call that survives the death of its media server: the room resolves
-// to a node, which hosts it, and its client moves to the next node.
+// Rooms shows a call that survives the death of its media server. A client resolves its room to a node, and connects to
+// this node, which hosts the room. When the node dies, the client moves to the room's next node.
 //
 //	go run ./examples/rooms
 //	go run ./examples/rooms -redis redis://127.0.0.1:6379
@@ -36,7 +36,7 @@ func main() {
 		store, err = redisstore.New(redis, redisstore.Options{Prefix: "roost-example:"})
 		check(err)
 	}
-	// a, b and c are media servers. The door is a node that hosts nothing, which clients ask first.
+	// a, b and c are media servers. The door is a node that hosts nothing. Clients ask it first.
 	agents := make(map[lease.NodeID]*cluster.Agent)
 	rooms := make(map[lease.NodeID]*affinity.Resolver)
 	var seeds []string
@@ -57,7 +57,7 @@ func main() {
 		a, err := rooms["door"].Resolve(ctx, room, affinity.Demand{Size: 4})
 		return a.Directive(), err
 	}
-	// Then it connects to that node, which checks the pin.
+	// Then the client connects to that node, which checks the pin.
 	connect := func(ctx context.Context, d reconnect.Directive) error {
 		hosting, err := rooms[d.To].Host(ctx, d.Room, affinity.Demand{Size: 4})
 		if err == nil {
@@ -70,8 +70,8 @@ func main() {
 	fmt.Printf("%s lives on %s: %s\n", home.Room, home.To, home.Reason)
 	check(connect(ctx, home))
 
-	// Its node dies. The others pin the room to another node and notify all nodes that
-	// know it; the door notifies the client, which reconnects.
+	// The node dies. The other nodes pin the room to one of them, and notify all nodes that know the room. The door
+	// notifies the client, which reconnects.
 	moves := rooms["door"].Moves(ctx)
 	fmt.Printf("%s dies\n", home.To)
 	_, _ = rooms[home.To].Close(), agents[home.To].Close()
@@ -87,7 +87,7 @@ func main() {
 	}
 }
 
-// directive returns where the room of home lives after a batch.
+// directive returns where the room of home lives after a batch of moves.
 func directive(
 	ctx context.Context,
 	batch affinity.MovedBatch,

@@ -9,7 +9,8 @@ import (
 	"github.com/roost-cluster/roost/lease"
 )
 
-// A client follows the moves of its room, and resolves again after dropped moves.
+// TestDirective: a client follows its room when the room moves. If moves were dropped, the client resolves the room
+// again.
 func TestDirective(t *testing.T) {
 	resolve := func(_ context.Context, room string) (reconnect.Directive, error) {
 		return reconnect.Directive{Room: room, To: "resolved"}, nil

@@ -18,7 +18,8 @@ import (
 	"github.com/roost-cluster/roost/lease"
 )
 
-// The name of a relay comes from a client: one with a large number is no relay, and a relay has no relays.
+// TestChain: the names of relays come from clients. A name with a number that is too large is not a relay's name, and a
+// relay has no relays of its own.
 func TestChain(t *testing.T) {
 	t.Parallel()
 	for name, want := range map[string]string{
@@ -39,7 +40,7 @@ func TestChain(t *testing.T) {
 		}
 	}
 	for name, want := range map[string]int{
-		"room" + strings.Repeat("~1", 1_000_000): 1, // a hostile name needs no deep stack
+		"room" + strings.Repeat("~1", 1_000_000): 1, // a hostile name must not need a deep stack
 		"room~64":                                65, "room~65": 1, "room~2000000000": 1, "room~-1": 1, "room~x": 1,
 	} {
 		if got := len(chain(name, 0)); got != want {
@@ -48,7 +49,8 @@ func TestChain(t *testing.T) {
 	}
 }
 
-// A relay of any number costs the store at most a call a second, although no room of its chain has a pin.
+// TestKeepApart: a relay causes at most one call per second to the store, whatever its number is, even if no room of
+// its chain has a pin.
 func TestKeepApart(t *testing.T) {
 	t.Parallel()
 	for _, name := range []string{"room~1", "room~64"} {
@@ -68,8 +70,8 @@ func TestKeepApart(t *testing.T) {
 	}
 }
 
-// A new upstream replaces the former one at a keyframe, when it has as many lines, or when the former one has ended.
-// A line by which nothing comes is free for others.
+// TestTakeover: a new upstream replaces the former upstream at a keyframe, once it carries as many lines or the former
+// upstream has ended. If nothing arrives on a line for a while, other sources can use the line.
 func TestTakeover(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, takeover)
@@ -103,7 +105,7 @@ func takeover(t *testing.T) {
 	one := take(first, 0, true, true, false)
 	take(first, 0, false, true, false)
 	take(first, 1, true, true, false)
-	take(second, 0, true, false, false) // the other line is missing
+	take(second, 0, true, false, false) // the upstream does not carry the other line yet
 	take(second, 1, false, false, true)
 	take(second, 1, true, true, false)
 	take(first, 1, true, false, false)
@@ -120,8 +122,9 @@ func takeover(t *testing.T) {
 	take(third, 0, false, true, false) // the receivers ask for a keyframe
 }
 
-// A room of 12 subscribers, or 30 by -long, spreads over its node and two others. Faults of each cost no more
-// than those of a room on one node: its clients follow, and nobody gives up.
+// TestOutgrown: a room of 12 subscribers (30 with -long) spreads over its own node and two other nodes. A fault of any
+// of these nodes must not cost more than a fault of a room's only node: the clients follow the room, and nobody gives
+// up.
 func TestOutgrown(t *testing.T) {
 	t.Parallel()
 	most := 4 // on one node
@@ -136,7 +139,7 @@ func outgrown(tr *trial, args []string, most int) {
 	tr.must(tr.crowd.call(tr.ctx, "room", 3*most))
 	load := int64(most)
 	homes := tr.spread("a room that outgrows its node", 3)
-	tr.loads(homes, map[string]int64{"room": load + 2, "room~1": load, "room~2": load}) // a relay is one subscriber of the room
+	tr.loads(homes, map[string]int64{"room": load + 2, "room~1": load, "room~2": load}) // each relay counts as a subscriber of the room
 	for range repetitions() {
 		for _, step := range []struct {
 			what, room string
@@ -165,7 +168,8 @@ func outgrown(tr *trial, args []string, most int) {
 	tr.alone(load)
 }
 
-// spread waits until all participants are where their room or relay is, and these are on nodes of their own.
+// spread waits until all participants are where their room or relay is, and the room and its relays are all on
+// different nodes.
 func (t *trial) spread(what string, nodes int) (homes map[string]reconnect.Directive) {
 	t.Helper()
 	t.until(what, func() (err error) {
@@ -184,7 +188,7 @@ func (t *trial) spread(what string, nodes int) (homes map[string]reconnect.Direc
 	return homes
 }
 
-// single returns nil when each participant has one connection.
+// single returns an error unless each participant has exactly one connection.
 func (c *crowd) single() error {
 	for _, b := range c.all() {
 		b.mu.Lock()
@@ -197,7 +201,7 @@ func (c *crowd) single() error {
 	return nil
 }
 
-// dismiss ends participants, and returns how many.
+// dismiss ends the chosen participants, and returns how many there were.
 func (c *crowd) dismiss(which func(*bot) bool) (n int) {
 	leave := func(b *bot) bool {
 		if !which(b) {
@@ -213,7 +217,7 @@ func (c *crowd) dismiss(which func(*bot) bool) (n int) {
 	return n
 }
 
-// loads checks what the room and its relays cost the nodes that their pins in Redis name.
+// loads checks the pins of the room and its relays in Redis, and their load on the pinned nodes.
 func (t *trial) loads(homes map[string]reconnect.Directive, want map[string]int64) {
 	t.Helper()
 	t.until("the loads", func() error {
@@ -234,7 +238,7 @@ func (t *trial) loads(homes map[string]reconnect.Directive, want map[string]int6
 	})
 }
 
-// alone ends the clients of relays, and waits for the end of the relays. The load of the room stays.
+// alone ends the clients of the relays, and waits until the relays have ended. The room must keep its load.
 func (t *trial) alone(load int64) {
 	t.crowd.dismiss(func(b *bot) bool { return b.current().room != b.room })
 	homes := t.spread("the room alone", 1)
@@ -254,8 +258,8 @@ func (t *trial) alone(load int64) {
 	})
 }
 
-// A subscriber by WHEP is redirected to a relay, too. One for whom the store is late is served by the room's node, and
-// the next one asks again.
+// TestOutgrownWHEP: WHEP subscribers are redirected to a relay, too. If the store is slow, the room's node serves the
+// subscriber itself, and asks the store again for the next subscriber.
 func TestOutgrownWHEP(t *testing.T) {
 	t.Parallel()
 	p := startPair(t)
@@ -283,7 +287,8 @@ func TestOutgrownWHEP(t *testing.T) {
 	})
 }
 
-// A publisher who joins a relay by its name is in the call of the room, with the subscribers of both.
+// TestRelayPublisher: a publisher that joins a relay by its name takes part in the room's call, together with the
+// subscribers of the room and of the relay.
 func TestRelayPublisher(t *testing.T) {
 	t.Parallel()
 	p := startPair(t)

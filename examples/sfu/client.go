@@ -281,7 +281,7 @@ func (b *bot) seek(l *link) {
 		if lost.Room != r.room {
 			lost = reconnect.Directive{Room: r.room}
 		}
-		err := r.Lost(r.ctx, lost) // also nil if l was lost while Connect returned, so the loop checks again
+		err := r.Lost(r.ctx, lost) // Lost also returns nil if l was lost while Connect returned, so the loop checks again
 		if errors.Is(err, reconnect.ErrGaveUp) && b.ctx.Err() == nil {
 			b.crowd.mu.Lock()
 			b.gaveUp = append(b.gaveUp, err)
@@ -304,7 +304,7 @@ func (b *bot) learn(d reconnect.Directive) {
 	defer b.mu.Unlock()
 	if now := time.Now(); d.Epoch > b.epoch {
 		if b.newest != nil && b.lost.Before(b.newest.steps.began) {
-			b.lost = now // the directive is the first sign
+			b.lost = now // the bot first learns of the loss from the directive
 		}
 		b.epoch, b.found = d.Epoch, now
 	}
@@ -340,7 +340,7 @@ func (l *link) done() {
 		ctx, cancel := context.WithTimeout(l.bot.ctx, time.Second)
 		defer cancel()
 		if l.lost.Load() || wsjson.Write(ctx, l.ws, message{Done: true}) != nil {
-			l.close() // this connection must not return to the call
+			l.close() // the node cannot be told, and must not use this connection again
 			return
 		}
 		late := time.NewTimer(linger)

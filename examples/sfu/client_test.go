@@ -19,7 +19,7 @@ import (
 	"github.com/roost-cluster/roost/internal/redistest"
 )
 
-// pipes is a listener without buffers: a write to a client that does not read takes for ever.
+// pipes is a listener whose connections have no buffers, so a write to a client that does not read blocks forever.
 type pipes chan net.Conn
 
 func (p pipes) Accept() (net.Conn, error) {
@@ -38,8 +38,8 @@ func (p pipes) dial(context.Context, string, string) (net.Conn, error) {
 func (p pipes) Close() error   { return nil }
 func (p pipes) Addr() net.Addr { return new(net.TCPAddr) }
 
-// A node soon gives up on a client that sends no offer or reads no answer, and frees its resources. It would
-// delay the node's drain, too.
+// TestSilentClients: if a client sends no offer or reads no answer, the node soon gives up and frees the client's
+// resources. Otherwise, the client would delay the node's drain.
 func TestSilentClients(t *testing.T) {
 	t.Parallel()
 	p := startPair(t)
@@ -104,7 +104,7 @@ func TestSilentClients(t *testing.T) {
 		}
 		redistest.Eventually(t, "the end of the participant", func() error {
 			s := n.fleet.stats()
-			if s.Hostings == 0 { // the first time, or the offer came late
+			if s.Hostings == 0 { // join for the first time, or again if the offer came too late
 				return errors.Join(errors.New("no participant yet"), join())
 			}
 			if s.Calls != 0 {
@@ -115,7 +115,8 @@ func TestSilentClients(t *testing.T) {
 	})
 }
 
-// A client learns that its offer is not valid: a 503 would have it repeat the offer. It is no participant.
+// TestBadOffers: if an offer is invalid, the client gets status 400. With status 503, it would repeat the offer. A
+// client with an invalid offer does not count as a participant.
 func TestBadOffers(t *testing.T) {
 	t.Parallel()
 	p := startPair(t)
@@ -138,7 +139,7 @@ func TestBadOffers(t *testing.T) {
 	if err := p.crowd.join(p.ctx, "room", true); err != nil {
 		t.Fatal(err)
 	}
-	redistest.Eventually(t, "one participant", func() error { // an attempt that took too long may end later
+	redistest.Eventually(t, "one participant", func() error { // attempts that took too long count until they end
 		if n := p.nodes[0].media.peers.Load() + p.nodes[1].media.peers.Load(); n != 1 {
 			return fmt.Errorf("it counts as %d", n)
 		}

@@ -69,8 +69,7 @@ func (f *farm) add(ctx context.Context, id string, args ...string) error {
 	return f.meet(ctx)
 }
 
-// meet waits until all nodes see each other and would notice if a node ended. After a join, the wait takes a
-// second or two.
+// meet waits until all nodes see each other and would notice if a node ended. After a join, this takes a second or two.
 func (f *farm) meet(ctx context.Context) error {
 	const watched = 4 // number of other nodes that each node watches
 	return until(ctx, func() error {

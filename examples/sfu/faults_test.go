@@ -21,8 +21,9 @@ func repetitions() int {
 	return 1
 }
 
-// Only the rooms of a node that dies move, each once, and no room moves when a node joins. A
-// drain is make-before-break. A node that was stopped for longer than its lease closes its rooms.
+// TestFaults: when a node dies, only its rooms move, and each moves once. When a node joins, no room moves. In a drain,
+// clients connect to the new node before they leave the old node. A node that was stopped for longer than its lease
+// closes its rooms.
 func TestFaults(t *testing.T) {
 	t.Parallel()
 	try(t, plan{nodes: "abc", rooms: 6, subscribers: 2}, faults)
@@ -65,7 +66,7 @@ func (t *trial) roll() {
 	t.healthy("a rolling restart", m)
 }
 
-// stop stops a node until others have its rooms, and checks what it does afterwards.
+// stop pauses a node until other nodes have its rooms, and checks what it does when it continues.
 func (t *trial) stop(id string) {
 	t.Helper()
 	n := t.farm.node(id)
@@ -90,8 +91,8 @@ func (t *trial) stop(id string) {
 	t.must(t.farm.meet(t.ctx))
 }
 
-// Without Redis for 30 s, calls go on, and new ones begin. Afterwards, with empty data, all
-// rooms are where they were.
+// TestRedisAway: without Redis for 30 s, calls continue, and new calls can begin. When Redis is back without data, all
+// rooms are still where they were.
 func TestRedisAway(t *testing.T) {
 	t.Parallel()
 	try(t, plan{nodes: "abc", rooms: 4, subscribers: 1}, withoutRedis)
@@ -121,7 +122,7 @@ func withoutRedis(tr *trial) {
 	})
 }
 
-// While nodes do not hear each other, and reach Redis, no room moves.
+// TestGossipCut: while the nodes cannot reach each other but can reach Redis, no room moves.
 func TestGossipCut(t *testing.T) {
 	t.Parallel()
 	var wires []*wire

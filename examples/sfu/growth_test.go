@@ -13,19 +13,20 @@ import (
 	"time"
 )
 
-// usage is what a process uses at one moment.
+// usage is what a process uses at a certain time.
 type usage struct {
 	at           time.Time
 	participants int
 	values       [len(resources)]float64
 }
 
-// The resources of a process. Memory is printed, and judges nothing: the garbage collector decides when it shrinks.
+// resources are the names of what usage measures. Memory is printed, but cannot make the test fail, because the garbage
+// collector decides when it shrinks.
 var resources = [...]string{"goroutines", "descriptors", "sockets", "MB of memory"}
 
 const judged = 3 // of the resources
 
-// used returns what a process uses.
+// used measures what a process uses now.
 func used(pid, goroutines, participants int) (u usage, err error) {
 	u = usage{at: time.Now(), participants: participants}
 	proc := fmt.Sprint("/proc/", pid)
@@ -52,13 +53,13 @@ func used(pid, goroutines, participants int) (u usage, err error) {
 	return u, nil
 }
 
-// growth is the uses of a process over time.
+// growth contains measurements of a process over time.
 type growth []usage
 
-// trend is how a resource grows by time alone, apart from what participants use.
+// trend is how a resource grows over time, without the part that is due to the number of participants.
 type trend struct{ mean, perMinute, deviation float64 }
 
-// trend fits a plane to the uses: resource = a + b·minutes + c·participants, by least squares.
+// trend fits a plane to the measurements with least squares: resource = a + b·minutes + c·participants.
 func (g growth) trend(resource int) (t trend) {
 	n := float64(len(g))
 	var x, p, y []float64
@@ -69,7 +70,7 @@ func (g growth) trend(resource int) (t trend) {
 	centre(x)
 	centre(p)
 	xx, pp, xp, xy, py := product(x, x), product(p, p), product(x, p), product(x, y), product(p, y)
-	free := xx // what of the minutes is not explained by participants
+	free := xx // the variation of the minutes that the number of participants does not explain
 	if pp > 0 {
 		free -= xp * xp / pp
 		xy -= xp * py / pp
@@ -90,7 +91,7 @@ func (g growth) trend(resource int) (t trend) {
 	return t
 }
 
-// centre subtracts the mean, and returns it.
+// centre subtracts the mean from all values, and returns the mean.
 func centre(values []float64) (mean float64) {
 	for _, v := range values {
 		mean += v / float64(len(values))
@@ -108,7 +109,7 @@ func product(a, b []float64) (sum float64) {
 	return sum
 }
 
-// grows reports whether a trend is more than chance, and adds more than a tenth over the run.
+// grows reports whether a trend is statistically significant, and adds more than a tenth of the mean over the run.
 func (g growth) grows(t trend) bool {
 	const enough, sure, share, few = 10, 4, 0.1, 10
 	if len(g) < enough {
@@ -118,7 +119,8 @@ func (g growth) grows(t trend) bool {
 	return t.perMinute > sure*t.deviation && added > share*t.mean+few
 }
 
-// A leak shows although the number of participants changes more than it adds, and no leak shows where there is none.
+// TestGrowth: a leak is found even if the participants cause larger changes than the leak. Without a leak, none is
+// reported.
 func TestGrowth(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(200) {
@@ -127,7 +129,7 @@ func TestGrowth(t *testing.T) {
 			var g growth
 			begin := time.Now()
 			for i := range 90 {
-				people := rng.IntN(150) + i/3 // and it grows a little over the run
+				people := rng.IntN(150) + i/3 // the number of participants also grows a little over the run
 				u := usage{at: begin.Add(time.Duration(i) * 20 * time.Second), participants: people}
 				u.values[0] = 100 + 6*float64(people) + leak*float64(i)*3 + rng.NormFloat64()*8
 				g = append(g, u)

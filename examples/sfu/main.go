@@ -5,7 +5,7 @@
 // reconnects when its room moves: see web.
 //
 //	cd examples/sfu
-//	go run . demo                                 # three nodes, bots, faults, and what they did to the calls; -once ends then
+//	go run . demo                                 # three nodes, bots, faults, and their effect on the calls; with -once, exit afterwards
 //	go run . demo -redis redis://127.0.0.1:6379
 //
 //	go run . node -id a -http 127.0.0.1:8001 -bind 127.0.0.1:7001 -redis redis://127.0.0.1:6379

@@ -23,7 +23,8 @@ import (
 
 var long = flag.Bool("long", false, "repeat each fault five times, and print what it did to the calls")
 
-// nodeVar makes this binary a node, so that the race detector watches the nodes, too.
+// nodeVar is the environment variable that makes this test binary run as a node, so that the race detector also checks
+// the nodes.
 const nodeVar = "SFU_TEST_NODE"
 
 func TestMain(m *testing.M) {
@@ -32,7 +33,7 @@ func TestMain(m *testing.M) {
 		return
 	}
 	if flag.Parse(); !*long {
-		pictureEvery = time.Second / 10 // a third of the packets, for what does not depend on their rate
+		pictureEvery = time.Second / 10 // a third of the usual packets, because most tests do not depend on the rate
 	}
 	agenttest.Overlap()
 	leak.Main(m)
@@ -46,22 +47,22 @@ type trial struct {
 	farm     *farm
 	crowd    *crowd
 	rooms    []string
-	restored bool // the store lost its pins: each hosting goes on with a greater epoch
-	more     int  // rooms that began during a fault, and have nothing to do with it
+	restored bool // the store lost its pins, so hostings continue with a greater epoch
+	more     int  // the number of rooms that started during a fault but not because of it
 	started  []*agentproc.Process
-	causes   []string // parts of lines in the logs of nodes that this trial causes
+	causes   []string // parts of log lines that this trial itself causes
 	failures []string
 	table    []row
 }
 
-// row is what a kind of fault did, in all repetitions.
+// row sums up the effects of one kind of fault over all repetitions.
 type row struct {
 	what         string
 	times, moved int
 	measure
 }
 
-// note adds a repetition to the table.
+// note logs a repetition and adds it to the table.
 func (t *trial) note(what string, moved int, m measure) {
 	t.Logf("%s: %d rooms moved; %v", what, moved, &m)
 	t.add(what, moved, m)
@@ -82,22 +83,21 @@ func (t *trial) add(what string, moved int, m measure) {
 	}
 }
 
-// print prints the table.
 func (t *trial) print() {
 	for _, r := range t.table {
 		t.Logf("%s, %d times: %d rooms moved; %v", r.what, r.times, r.moved, &r.measure)
 	}
 }
 
-// plan is what a trial begins with.
+// plan describes the nodes and rooms at the start of a trial.
 type plan struct {
 	nodes              string // one letter each
 	rooms, subscribers int
 	args               func(id string) []string
 }
 
-// try runs a trial. A process that gets no CPU for as long as a lease lasts loses its rooms, and
-// that is right. So what a trial found counts unless the log of a node shows that: then there is another trial.
+// try runs a trial. A process that gets no CPU for as long as a lease rightly loses its rooms. If a node's log shows
+// that this happened, try ignores the failures and runs another trial.
 func try(t *testing.T, p plan, run func(*trial)) {
 	t.Helper()
 	if testing.Short() {
@@ -162,12 +162,12 @@ func (t *trial) run(p plan, run func(*trial)) {
 	run(t)
 }
 
-// errorf notes a failure.
+// errorf records a failure.
 func (t *trial) errorf(format string, args ...any) {
 	t.failures = append(t.failures, fmt.Sprintf(format, args...))
 }
 
-// must ends the trial if there is an error.
+// must ends the trial if err is not nil.
 func (t *trial) must(err error) {
 	t.Helper()
 	if err != nil {
@@ -192,7 +192,7 @@ func (t *trial) homes() map[string]reconnect.Directive {
 	return homes
 }
 
-// settled waits until all rooms live on nodes that run, and all participants are there and play.
+// settled waits until all rooms live on running nodes, and all participants are connected there and play.
 func (t *trial) settled(what string) map[string]reconnect.Directive {
 	t.Helper()
 	homes, err := t.farm.settled(t.ctx, t.crowd, t.rooms)
@@ -202,7 +202,7 @@ func (t *trial) settled(what string) map[string]reconnect.Directive {
 	return homes
 }
 
-// hostings returns how often rooms began on each node.
+// hostings returns how many hostings have started on each node.
 func (t *trial) hostings() map[string]int {
 	t.Helper()
 	n := make(map[string]int)
@@ -214,7 +214,7 @@ func (t *trial) hostings() map[string]int {
 	return n
 }
 
-// broken returns how often participants were without a connection.
+// broken returns how often participants have lost their connection without having another one.
 func (c *crowd) broken() (n int) {
 	for _, b := range c.all() {
 		b.mu.Lock()
@@ -224,8 +224,8 @@ func (c *crowd) broken() (n int) {
 	return n
 }
 
-// fault does something to a node, and checks what it did to the rooms: those that leave get another
-// node once, and all others stay.
+// fault causes a fault, and checks its effect on the rooms. Each room that must leave its node gets a new node exactly
+// once, and all other rooms stay.
 func (t *trial) fault(what string, leaves func(home reconnect.Directive) bool, do func()) {
 	t.Helper()
 	before, hostings, began := t.homes(), t.hostings(), t.crowd.begin()
@@ -255,7 +255,7 @@ func (t *trial) fault(what string, leaves func(home reconnect.Directive) bool, d
 	t.healthy(what, m)
 }
 
-// healthy checks what holds for all participants at all times.
+// healthy checks conditions that must hold for all participants at any time.
 func (t *trial) healthy(what string, m measure) {
 	if len(m.gaveUp) > 0 {
 		t.errorf("%s: clients gave up: %v", what, m.gaveUp)
@@ -271,7 +271,7 @@ func on(id string) func(reconnect.Directive) bool {
 	return func(home reconnect.Directive) bool { return string(home.To) == id }
 }
 
-// unbroken checks that no participant was without a connection.
+// unbroken checks that no participant was without a connection during do.
 func (t *trial) unbroken(what string, do func()) {
 	t.Helper()
 	before := t.crowd.broken()

@@ -12,7 +12,8 @@ import (
 	"github.com/roost-cluster/roost/cluster/affinity/reconnect"
 )
 
-// A node makes its certificate once, at its start. No client can join a node with an expired certificate.
+// TestCertificate: a node creates its certificate once, when it starts. The certificate must be valid for a long time,
+// because clients cannot join a node whose certificate has expired.
 func TestCertificate(t *testing.T) {
 	t.Parallel()
 	all, err := certificate()
@@ -24,7 +25,7 @@ func TestCertificate(t *testing.T) {
 	}
 }
 
-// bothWays returns a connection that sends and receives by the same media lines, as addTrack makes them.
+// bothWays returns a connection whose media lines both send and receive, because addTrack creates such lines.
 func (p *pair) bothWays(room string) (*link, *player) {
 	p.Helper()
 	sends, err := newPublisher(room)
@@ -45,7 +46,7 @@ func (p *pair) bothWays(room string) (*link, *player) {
 	return l, plays
 }
 
-// A participant with media lines that send and receive does both.
+// TestBothWays: if a participant's media lines both send and receive, media flows in both directions.
 func TestBothWays(t *testing.T) {
 	t.Parallel()
 	p := startPair(t)
@@ -67,7 +68,8 @@ func TestBothWays(t *testing.T) {
 	}
 }
 
-// An offer of WHIP or WHEP may have media lines in both directions. The answer has one.
+// TestOneWay: the media lines in a WHIP or WHEP offer may both send and receive. The answer must allow only one
+// direction.
 func TestOneWay(t *testing.T) {
 	t.Parallel()
 	p := startPair(t)

@@ -178,9 +178,9 @@ func listen(ctx context.Context, ws *websocket.Conn, p *peer, gone func()) {
 	}
 }
 
-// depart waits until a participant can be disconnected after its room has moved, for at most linger. The
-// participant can be disconnected when it and all others here have moved, so that a publisher keeps sending
-// to those who have not moved yet.
+// depart waits until a participant whose room has moved can be disconnected, for at most linger. A participant can be
+// disconnected when it and all other participants here have moved, so that a publisher keeps sending to those who have
+// not moved yet.
 func (c *call) depart(ctx context.Context, p *peer) {
 	late := time.NewTimer(linger)
 	defer late.Stop()
@@ -296,7 +296,7 @@ func (n *node) remove(w http.ResponseWriter, r *http.Request) {
 	p.leave()
 }
 
-// stats has what a node reports about itself.
+// stats contains what a node reports about itself.
 type stats struct {
 	Hosted   int `json:"hosted"`   // number of rooms
 	Calls    int `json:"calls"`    // calls with participants; after a move, more than are hosted

@@ -26,7 +26,7 @@ import (
 	"github.com/roost-cluster/roost/lease"
 )
 
-// pair is two nodes in this process, and a crowd that knows both.
+// pair contains two nodes in this process, and a crowd that knows both.
 type pair struct {
 	*testing.T
 	nodes []*node
@@ -74,14 +74,14 @@ func startPair(t *testing.T) *pair {
 		p.crowd.close()
 		for _, n := range p.nodes {
 			if err := n.close(context.Background()); err != nil {
-				t.Log(err) // the last one has no other node for its rooms
+				t.Log(err) // the last node cannot move its rooms to another node
 			}
 		}
 	})
 	return p
 }
 
-// post sends an offer to the node that does not host the room, and returns where the session is.
+// post sends an offer to a node, which may redirect it to the host of the room. It returns the URL of the session.
 func (p *pair) post(l *link, at int, path string) (session string) {
 	p.Helper()
 	offer, err := offer(l.pc)
@@ -145,8 +145,8 @@ func (p *player) hears(t *testing.T) {
 	})
 }
 
-// A publisher by WHIP and a subscriber by WHEP send their offers to any node, and are in one call
-// with a subscriber by WebSocket, also if the name of its room has a slash. DELETE ends a session.
+// TestWHIP: a publisher with WHIP and subscribers with WHEP can send their offers to any node. They join the same call
+// as a subscriber with a WebSocket, even if the room's name contains a slash. DELETE ends a session.
 func TestWHIP(t *testing.T) {
 	t.Parallel()
 	p := startPair(t)
@@ -185,7 +185,7 @@ func TestWHIP(t *testing.T) {
 	}
 }
 
-// Each node serves the page and its parts, and all that the page asks from other origins.
+// TestPage: each node serves the page with its parts, and everything that the page requests from other nodes.
 func TestPage(t *testing.T) {
 	t.Parallel()
 	p := startPair(t)
@@ -229,7 +229,7 @@ func TestPage(t *testing.T) {
 	}
 }
 
-// A client with an old directive gets the present one from the node that it reaches.
+// TestWrongNode: a client with an outdated directive gets the current directive from the node that it reaches.
 func TestWrongNode(t *testing.T) {
 	t.Parallel()
 	p := startPair(t)
@@ -239,7 +239,7 @@ func TestWrongNode(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, n := range p.nodes {
-		if cfg := n.fleet.agent.Config(); cfg.APIAddr != home.Addr { // as if the room had been there before
+		if cfg := n.fleet.agent.Config(); cfg.APIAddr != home.Addr { // as if the room had been there earlier
 			home.To, home.Addr, home.Epoch = lease.NodeID(cfg.ID), cfg.APIAddr, home.Epoch-1
 			break
 		}
@@ -253,7 +253,7 @@ func TestWrongNode(t *testing.T) {
 	b.newest.close()
 }
 
-// A subscriber sees one stream while the publishers behind a slot change.
+// TestSlot: a subscriber sees a single stream, even if the publisher behind a slot changes.
 func TestSlot(t *testing.T) {
 	t.Parallel()
 	track, err := webrtc.NewTrackLocalStaticRTP(opus(), "audio", "x")
@@ -268,13 +268,13 @@ func TestSlot(t *testing.T) {
 		}
 	}
 	write(first, 65535, 100, 65535, 100)
-	write(first, 1, 300, 1, 300) // a loss stays a loss
+	write(first, 1, 300, 1, 300) // a lost packet leaves a gap in the numbers
 	write(second, 40000, 7, 2, 301)
 	write(second, 40001, 17, 3, 311)
 	write(first, 9, 1100, 4, 312)
 }
 
-// A picture counts after a keyframe and all pictures since.
+// TestPlayer: a picture can be played only if the player has received a keyframe and all pictures since then.
 func TestPlayer(t *testing.T) {
 	t.Parallel()
 	p := &player{room: fingerprint("r")}
@@ -291,7 +291,7 @@ func TestPlayer(t *testing.T) {
 	take(old, true, 2, 0, false, 0)
 	take(old, false, 3, time.Second, false, time.Second)
 	take(old, false, 5, 2*time.Second, true, time.Second)   // one is missing
-	take(fresh, false, 6, time.Second, true, time.Second)   // it cannot be decoded
+	take(fresh, false, 6, time.Second, true, time.Second)   // this picture cannot be decoded
 	take(fresh, true, 7, time.Second, false, 4*time.Second) // since 3
 	take(old, true, 8, 9*time.Second, false, 4*time.Second) // the bot plays a newer link
 	take(fresh, false, 8, 0, false, 9*time.Second)
@@ -301,7 +301,8 @@ func TestPlayer(t *testing.T) {
 	}
 }
 
-// What an SFU needs of roost is one file of under 125 lines of code. Elsewhere it is a configuration and a directive.
+// TestRoostIsSmall: the part of this SFU that uses roost's rooms is one file with fewer than 125 lines of code. All
+// other files only contain roost's configuration and directives.
 func TestRoostIsSmall(t *testing.T) {
 	t.Parallel()
 	files, err := filepath.Glob("*.go")

@@ -36,7 +36,8 @@ func cutNumber(name string) (rest string, number int) {
 	return name[:i], n
 }
 
-// chain returns the name of a room followed by those of its relays, up to the relay called name and next more.
+// chain returns the names of a room and its relays. If name is a relay, chain includes the relays up to name. It also
+// includes next more relays.
 func chain(name string, next int) (names []string) {
 	room, last := relayOf(name)
 	names = append(names, room)

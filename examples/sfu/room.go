@@ -20,7 +20,7 @@ import (
 // linger is how long this node serves a room that has moved, for clients that are still moving.
 const linger = 10 * time.Second
 
-// fleet is what a node knows about the others. Everything about roost is in this file.
+// fleet is what a node knows about the other nodes. All code that uses roost's rooms is in this file.
 type fleet struct {
 	agent *cluster.Agent
 	store *redisstore.Store
@@ -31,13 +31,13 @@ type fleet struct {
 	begun int // hostings
 }
 
-// hosting is a room that this node hosts, and its call.
+// hosting is a room that this node hosts, with its call.
 type hosting struct {
 	call
 	senders, receivers int
 }
 
-// joinFleet starts the agent of a node, which then directs clients to their rooms.
+// joinFleet starts the agent of a node. The node then directs clients to their rooms.
 func joinFleet(ctx context.Context, cfg cluster.Config, url string, rebalance int, mux *http.ServeMux) (*fleet, error) {
 	cfg.Cluster = "roost-sfu" // another fleet may use the same Redis
 	redis, err := rueidisconn.Open(ctx, rueidisconn.Options{URL: url})
@@ -61,8 +61,8 @@ func joinFleet(ctx context.Context, cfg cluster.Config, url string, rebalance in
 	return f, nil
 }
 
-// serve runs a function for one participant of a room, who sends (1) or only receives (0). Its context ends
-// when the participant has gone or the room is lost: see elsewhere.
+// serve runs a function for a participant of a room. senders is 1 if the participant sends, and 0 if it only receives.
+// The context of run ends when the participant has left or the room is lost: see elsewhere.
 func (f *fleet) serve(ctx context.Context, room string, senders int, run func(context.Context, *call, reconnect.Directive) error) error {
 	receivers := 1 - senders
 	demand := affinity.Demand{Publishers: senders, Subscribers: receivers}
@@ -73,7 +73,7 @@ func (f *fleet) serve(ctx context.Context, room string, senders int, run func(co
 	})
 }
 
-// count reports what the room costs, and returns its call.
+// count updates the number of participants in a room, reports what the room costs, and returns the call of the room.
 func (f *fleet) count(h *affinity.Hosting, senders, receivers int) *call {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -91,16 +91,15 @@ func (f *fleet) count(h *affinity.Hosting, senders, receivers int) *call {
 	return &t.call
 }
 
-// apart returns the node of a relay, which is the last in a chain. A relay is a room itself: it counts
-// towards its node's load, and its clients follow it. It lives on another node than its room and the other
-// relays.
+// apart returns the node of a relay. The relay is the last name in the chain. A relay is also a room: it counts towards
+// its node's load, and its clients follow it. It lives on a different node than its room and the other relays.
 func (f *fleet) apart(ctx context.Context, chain []string, subscribers int) (reconnect.Directive, error) {
 	last := len(chain) - 1
 	a, err := f.rooms.ResolveApart(ctx, chain[last], affinity.Demand{Publishers: 1, Subscribers: subscribers}, chain[:last]...)
 	return a.Directive(), err
 }
 
-// home returns where the room of a relay lives, after the relay has lost it.
+// home returns where the room of a relay lives now, after the relay has lost its connection to the room.
 func (f *fleet) home(ctx context.Context, lost reconnect.Directive) (reconnect.Directive, error) {
 	a, err := f.rooms.Report(ctx, lost)
 	if errors.Is(err, affinity.ErrNoPin) {
@@ -109,12 +108,13 @@ func (f *fleet) home(ctx context.Context, lost reconnect.Directive) (reconnect.D
 	return a.Directive(), err
 }
 
-// follow yields where the room of a relay lives.
+// follow yields the node on which a relay's room lives, and each later node.
 func (f *fleet) follow(ctx context.Context, room string) iter.Seq[reconnect.Directive] {
 	return f.rooms.Follow(ctx, room)
 }
 
-// elsewhere returns the node to which an error of serve, or the end of its context, sends the participants.
+// elsewhere returns the node to which participants should go. err is the error of serve, or the cause of its context's
+// end.
 func elsewhere(err error) (reconnect.Directive, bool) {
 	if moved, ok := errors.AsType[*affinity.NotOwnerError](err); ok {
 		d := moved.Owner.Directive()
@@ -123,7 +123,7 @@ func elsewhere(err error) (reconnect.Directive, bool) {
 	return reconnect.Directive{}, false
 }
 
-// leave moves all rooms to other nodes, and leaves the fleet when the last participant has gone.
+// leave moves all rooms to other nodes, and leaves the fleet when the last participant is gone.
 func (f *fleet) leave(ctx context.Context) error {
 	err := f.agent.Drain(ctx)
 	if err == nil && len(f.agent.Members()) > 1 {

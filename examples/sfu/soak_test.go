@@ -30,15 +30,15 @@ type soak struct {
 	*trial
 	every  time.Duration // from one fault to the next
 	next   time.Time
-	named  int // nodes and rooms so far
+	named  int // how many names of nodes and rooms were used
 	immune string
-	uses   map[string]growth // of the node that is never ended, and of the bots
+	uses   map[string]growth // of the immune node, and of the bots
 	splits *splits
 	args   []string // of nodes
 }
 
-// Calls go on for a long time under faults: no client gives up, no room has two hosts, and neither goroutines
-// nor descriptors grow.
+// TestSoak: calls continue for a long time while nodes fail. No client may give up, no room may have two hosts, and the
+// numbers of goroutines and descriptors must not grow.
 func TestSoak(t *testing.T) {
 	t.Parallel()
 	if *soakFor == 0 {
@@ -60,7 +60,7 @@ func TestSoak(t *testing.T) {
 	}
 }
 
-// soaked has calls in rooms, one of which spreads over several nodes.
+// soaked runs the test. One of its rooms is so large that it spreads over several nodes.
 func soaked(tr *trial, args []string, rooms, subscribers, large int, every time.Duration) {
 	s := &soak{trial: tr, every: every, immune: "a", args: args, uses: make(map[string]growth)}
 	before := s.use()
@@ -104,11 +104,11 @@ func soaked(tr *trial, args []string, rooms, subscribers, large int, every time.
 	}
 }
 
-// round has each fault once. Between two of them a call ends, and another one begins.
+// round causes each fault once. Before each fault, a call ends and another one begins.
 func (s *soak) round(n int, began time.Time) {
 	const pause = ttl + 2*time.Second
 	nobody := func() string { return "" }
-	paused := func() string { // also the immune one: all of its rooms leave it
+	paused := func() string { // in every other round the immune node, which then loses all its rooms
 		id := s.immune
 		if n%2 == 1 {
 			id = s.victim()
@@ -134,7 +134,7 @@ func (s *soak) round(n int, began time.Time) {
 	}
 }
 
-// pace notes what processes use, and waits for the time of the next fault.
+// pace records what the processes use, and waits until the next fault is due.
 func (s *soak) pace() {
 	bots, err := used(os.Getpid(), runtime.NumGoroutine(), len(s.crowd.all()))
 	s.must(err)
@@ -144,7 +144,7 @@ func (s *soak) pace() {
 	s.pass(time.Until(s.next))
 }
 
-// use returns what the immune node uses.
+// use returns what the immune node uses now.
 func (s *soak) use() usage {
 	st, err := s.farm.stats(s.ctx, s.immune)
 	s.must(err)
@@ -153,7 +153,7 @@ func (s *soak) use() usage {
 	return u
 }
 
-// victim returns the node with the most rooms, apart from the immune one.
+// victim returns the node with the most rooms, except the immune node.
 func (s *soak) victim() (id string) {
 	most := -1
 	for _, name := range s.farm.ids() {
@@ -164,7 +164,7 @@ func (s *soak) victim() (id string) {
 	return id
 }
 
-// renew ends the oldest call, and begins another one.
+// renew ends the oldest call and starts another call of the same size.
 func (s *soak) renew() {
 	room := s.rooms[0]
 	left := s.crowd.dismiss(func(b *bot) bool { return b.room == room })
@@ -175,7 +175,8 @@ func (s *soak) renew() {
 	s.settles("a new call")
 }
 
-// settles waits until all participants play, where their room, or their relay of it, lives. It returns where these are.
+// settles waits until all participants play at the node where their room or their relay lives. It returns the locations
+// of the rooms and relays.
 func (t *trial) settles(what string) (homes map[string]reconnect.Directive) {
 	t.Helper()
 	var last error
@@ -192,7 +193,7 @@ func (t *trial) settles(what string) (homes map[string]reconnect.Directive) {
 	return homes
 }
 
-// present returns where all rooms live, and their relays, if all participants are there.
+// present returns where all rooms and their relays live, or an error if not all participants are there.
 func (t *trial) present() (homes map[string]reconnect.Directive, err error) {
 	names := make(map[string]bool)
 	for _, b := range t.crowd.all() {
@@ -204,7 +205,7 @@ func (t *trial) present() (homes map[string]reconnect.Directive, err error) {
 	return homes, err
 }
 
-// strike does something to a node, and notes what it did to the calls.
+// strike applies a fault to a node, and records how it affected the calls.
 func (s *soak) strike(what, id string, start time.Time, do func(id string) error) {
 	before := s.settles("before " + what)
 	began := s.crowd.begin()
@@ -212,7 +213,7 @@ func (s *soak) strike(what, id string, start time.Time, do func(id string) error
 	done := time.Now()
 	after := s.settles(what)
 	settled := time.Since(done)
-	maps.DeleteFunc(before, func(room string, _ reconnect.Directive) bool { return after[room].To == "" }) // a relay that has ended
+	maps.DeleteFunc(before, func(room string, _ reconnect.Directive) bool { return after[room].To == "" }) // relays that have ended
 	n := moved(before, after)
 	m := s.crowd.measuredOf(began, func(b *bot) bool {
 		room := b.current().room
@@ -224,7 +225,7 @@ func (s *soak) strike(what, id string, start time.Time, do func(id string) error
 	s.healthy(what, m)
 }
 
-// judge prints the trends of the processes, and fails if there is one.
+// judge prints the trends of the processes, and records a failure for each resource that grows.
 func (s *soak) judge() {
 	for _, who := range slices.Sorted(maps.Keys(s.uses)) {
 		g := s.uses[who]
@@ -238,11 +239,11 @@ func (s *soak) judge() {
 	}
 }
 
-// quiet ends all calls, and waits until the immune node uses as much as before the first one.
+// quiet ends all calls, and waits until the immune node uses about as much as before the first call.
 func (s *soak) quiet(before usage) {
 	s.crowd.dismiss(func(*bot) bool { return true })
-	s.crowd.http.CloseIdleConnections() // each is a goroutine of the node
-	const more = 30                     // connections to nodes and Redis come and go
+	s.crowd.http.CloseIdleConnections() // each open connection needs a goroutine of the node
+	const more = 30                     // the number of connections to nodes and Redis varies
 	err := until(s.ctx, func() error {
 		for _, id := range s.farm.ids() {
 			if st, err := s.farm.stats(s.ctx, id); err != nil || st.Calls > 0 || st.Hosted > 0 || st.Peers > 0 {
@@ -257,14 +258,14 @@ func (s *soak) quiet(before usage) {
 		}
 		return nil
 	})
-	if err != nil { // its log has the stacks of all goroutines
+	if err != nil { // SIGQUIT writes the stacks of all goroutines to the node's log
 		_ = s.farm.node(s.immune).Signal(syscall.SIGQUIT)
 		<-s.farm.node(s.immune).Done()
 	}
 	s.must(err)
 }
 
-// splits are the rooms that two nodes hosted at once.
+// splits records the rooms that two nodes hosted at the same time.
 type splits struct {
 	mu   sync.Mutex
 	seen map[string]int // samples in a row
@@ -273,8 +274,8 @@ type splits struct {
 
 func newSplits() *splits { return &splits{seen: make(map[string]int)} }
 
-// watch samples all nodes until ctx ends. The samples of two nodes differ by some milliseconds, so only
-// several in a row count.
+// watch samples all nodes until ctx ends. The nodes are not sampled at exactly the same time, so a room counts only if
+// two nodes host it in several samples in a row.
 func (s *splits) watch(ctx context.Context, f *farm) {
 	const often = 250 * time.Millisecond
 	for ; ctx.Err() == nil; wait(ctx, often) {
@@ -318,7 +319,7 @@ func (s *splits) found() []string {
 	return s.all
 }
 
-// A room on two nodes in several samples in a row is found, and one that moves is not.
+// TestSplits: a room that is on two nodes in several samples in a row is reported, but a room that moves is not.
 func TestSplits(t *testing.T) {
 	t.Parallel()
 	s := newSplits()

@@ -80,7 +80,7 @@ func (c *crowd) all() []*bot {
 	return slices.Clone(c.bots)
 }
 
-// measured returns what has happened since a fault.
+// measured returns the effects since a fault.
 func (c *crowd) measured(fault time.Time) measure {
 	return c.measuredOf(fault, func(*bot) bool { return true })
 }

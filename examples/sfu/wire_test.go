@@ -11,8 +11,8 @@ import (
 	"github.com/roost-cluster/roost/internal/redistest"
 )
 
-// wire forwards gossip to a node, with TCP and UDP on one port. It can be cut: then nothing arrives, and
-// neither side notices.
+// wire forwards gossip to a node, with TCP and UDP on the same port. The test can cut the wire. Then nothing arrives,
+// and neither side notices.
 type wire struct {
 	tcp    *redistest.Link
 	udp    *net.UDPConn
@@ -21,7 +21,7 @@ type wire struct {
 	wait   sync.WaitGroup
 
 	mu    sync.Mutex
-	backs map[string]*net.UDPConn // by sender: answers go back by it
+	backs map[string]*net.UDPConn // by sender; answers to the sender arrive here
 }
 
 func newWire(tb testing.TB, target string) *wire {
@@ -62,7 +62,7 @@ func (w *wire) forward() {
 	}
 }
 
-// back returns the socket of a sender.
+// back returns the socket that forwards a sender's packets, and receives the answers to them.
 func (w *wire) back(from *net.UDPAddr) *net.UDPConn {
 	w.mu.Lock()
 	defer w.mu.Unlock()

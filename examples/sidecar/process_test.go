@@ -14,19 +14,19 @@ import (
 
 func TestMain(m *testing.M) { agenttest.Main(m) }
 
-// node is an agent with the media server next to it.
+// node is an agent with a media server next to it.
 type node struct {
 	*agenttest.Agent
 	server *agentproc.Process
-	addr   string // of the server, and the agent's --api-addr
+	addr   string // address of the server, which is also the agent's --api-addr
 }
 
 const token = "correct-horse-battery"
 
-// server is a media server: a program, and its file.
+// server is a media server: the program that runs it, and its file.
 type server struct{ program, file string }
 
-// startNode starts an agent, and the server as soon as the agent runs.
+// startNode starts an agent, and starts the server as soon as the agent is running.
 func startNode(t *testing.T, s server, id string, args ...string) *node {
 	t.Helper()
 	n := &node{addr: fmt.Sprint("127.0.0.1:", redistest.FreePort(t))}

@@ -22,13 +22,13 @@ import (
 	"github.com/roost-cluster/roost/lease"
 )
 
-// TestSidecar: the participants of a room meet on one server, through any server, also
-// after a server is killed or stopped.
+// TestSidecar: all participants of a room meet on the same server, whichever server they ask, even after a server was
+// killed or stopped.
 func TestSidecar(t *testing.T) {
 	if testing.Short() {
 		t.Skip("real processes take seconds")
 	}
-	// Otherwise go test would use its cache after a change of these.
+	// Read these files so that go test does not use a cached result after they have changed.
 	for _, file := range []string{"server.mjs", "agent.mjs", "server.py", "agent.py"} {
 		if _, err := os.ReadFile(file); err != nil {
 			t.Fatal(err)
@@ -77,7 +77,6 @@ func testServer(t *testing.T, s server, secret string) {
 	})
 }
 
-// fleet is the running nodes.
 type fleet struct{ nodes []*node }
 
 func newFleet(t *testing.T, s server, args ...string) *fleet {
@@ -89,10 +88,9 @@ func newFleet(t *testing.T, s server, args ...string) *fleet {
 	return f
 }
 
-// many is how many rooms there are.
 const many = 40
 
-// names need escapes, so that a missing escape shows.
+// names returns room names that must be escaped in URLs, so that a missing escape makes the test fail.
 func names() (rooms []string) {
 	for i := range many {
 		rooms = append(rooms, fmt.Sprintf("tenant/ö %d", i))
@@ -100,8 +98,8 @@ func names() (rooms []string) {
 	return rooms
 }
 
-// meet joins all rooms, and waits until all servers redirect to the same server for each
-// room, and only that one serves it. It returns the servers by room.
+// meet joins all rooms. It waits until, for each room, all servers redirect to the same server, and only that server
+// serves the room. It returns the nodes by room.
 func (f *fleet) meet(t *testing.T) (homes map[string]*node) {
 	t.Helper()
 	redistest.Eventually(t, "participants to meet", func() (err error) {
@@ -115,7 +113,7 @@ func (f *fleet) tryMeet() (map[string]*node, error) {
 	homes := make(map[string]*node)
 	for i, room := range names() {
 		for k := range f.nodes {
-			asked := f.nodes[(i+k)%len(f.nodes)] // so that each is the first for some rooms
+			asked := f.nodes[(i+k)%len(f.nodes)] // so that each server is the first to be asked for some rooms
 			n, err := f.join(asked, room)
 			if err != nil {
 				return nil, err
@@ -138,8 +136,7 @@ func (f *fleet) tryMeet() (map[string]*node, error) {
 	return homes, nil
 }
 
-// join asks a server for a room, follows the redirects, and returns the node that
-// answers.
+// join asks a server for a room, follows the redirects, and returns the node that answered.
 func (f *fleet) join(asked *node, room string) (*node, error) {
 	var answer struct{ Room, Node string }
 	by, err := get(asked.addr, "/join/"+url.PathEscape(room)+"?size=2", &answer)
@@ -162,7 +159,7 @@ func (n *node) rooms() ([]string, error) {
 	return answer.Rooms, err
 }
 
-// get follows the redirects and returns the URL that answers.
+// get follows redirects, decodes the answer, and returns the URL that answered.
 func get(addr, path string, into any) (*url.URL, error) {
 	resp, err := http.Get("http://" + addr + path)
 	if err != nil {
@@ -189,7 +186,7 @@ func of(homes map[string]*node, n *node) (rooms []string) {
 	return rooms
 }
 
-// move moves a room: its server releases it because of the event.
+// move moves a room. The event must make its former server release it.
 func (f *fleet) move(t *testing.T, homes map[string]*node) {
 	t.Helper()
 	from, to := f.nodes[0], f.nodes[1]
@@ -204,7 +201,7 @@ func (f *fleet) move(t *testing.T, homes map[string]*node) {
 	}
 }
 
-// report waits until each server has reported its participants as load.
+// report waits until each server has reported the number of its participants as its load.
 func (f *fleet) report(t *testing.T, homes map[string]*node) {
 	t.Helper()
 	redistest.Eventually(t, "the loads", func() error {
@@ -221,7 +218,7 @@ func (f *fleet) report(t *testing.T, homes map[string]*node) {
 	})
 }
 
-// drain drains a node: its server releases all rooms because of the events.
+// drain drains a node. The events must make its server release all rooms.
 func (f *fleet) drain(t *testing.T, homes map[string]*node) {
 	t.Helper()
 	n := f.nodes[0]
@@ -248,8 +245,7 @@ func waitServes(t *testing.T, n *node, want []string) {
 	})
 }
 
-// kill ends the last node without a leave message. The others take its rooms, and no other
-// room moves.
+// kill kills the last node without a leave message. The other nodes take over its rooms, and no other room moves.
 func (f *fleet) kill(t *testing.T, homes map[string]*node) {
 	t.Helper()
 	dead := f.nodes[2]
@@ -266,8 +262,7 @@ func (f *fleet) kill(t *testing.T, homes map[string]*node) {
 	}
 }
 
-// keep waits until the pin of an untouched room has expired. The served rooms do not
-// change.
+// keep waits until the pin of an abandoned room has expired. Meanwhile, the pins of the served rooms must not change.
 func (f *fleet) keep(t *testing.T) {
 	t.Helper()
 	a := f.nodes[0]
@@ -292,7 +287,7 @@ func (f *fleet) keep(t *testing.T) {
 	}
 }
 
-// stop asks a server to end: it releases its rooms, and the other server has them all.
+// stop stops a server. It must release its rooms, and the remaining server must then have all rooms.
 func (f *fleet) stop(t *testing.T) {
 	t.Helper()
 	gone := f.nodes[1]

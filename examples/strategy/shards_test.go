@@ -18,7 +18,7 @@ func TestMain(m *testing.M) { leak.Main(m) }
 
 func TestConforms(t *testing.T) {
 	fresh := func() placement.Strategy { return shards{role: "ssd", pinned: 16} }
-	var nodes []placement.Node // the nodes of the suite have other roles
+	var nodes []placement.Node // replaces the nodes of the suite, which have other roles
 	for i, role := range []string{"ssd", "hdd", "ssd", "", "ssd"} {
 		nodes = append(nodes, placement.Node{
 			ID: lease.NodeID(fmt.Sprint("node-", i)), Weight: 100, Capacity: 500 * int64(i),
@@ -56,7 +56,7 @@ func fleet(least int) *rapid.Generator[[]placement.Node] {
 	})
 }
 
-// obeying returns the nodes that obey a rule, or all if none does.
+// obeying returns the nodes that obey a rule, or all nodes if none does.
 func obeying(nodes []placement.Node, rule func(placement.Node) bool) []placement.Node {
 	if obey := slices.DeleteFunc(slices.Clone(nodes), func(n placement.Node) bool { return !rule(n) }); len(obey) > 0 {
 		return obey
@@ -64,9 +64,9 @@ func obeying(nodes []placement.Node, rule func(placement.Node) bool) []placement
 	return nodes
 }
 
-// role pinning and anti-affinity hold wherever they can.
+// TestRules: role pinning and anti-affinity hold wherever possible.
 func TestRules(t *testing.T) {
-	s := shards{role: "ssd", pinned: 15} // the last one's mirror is not pinned
+	s := shards{role: "ssd", pinned: 15} // partition 14 is pinned, but its mirror is not
 	rapid.Check(t, func(t *rapid.T) {
 		table := table(t, s, fleet(1).Draw(t, "nodes"))
 		for p := range table.Partitions() {
@@ -84,7 +84,7 @@ func TestRules(t *testing.T) {
 	})
 }
 
-// the reason names the rules that decided and the rules that failed.
+// TestExplain: the reason names the rules that decided and the rules that could not be followed.
 func TestExplain(t *testing.T) {
 	nodes := []placement.Node{
 		{ID: "a", Weight: 1, Zone: "east", Labels: map[string]string{"role": "ssd"}},
@@ -119,7 +119,8 @@ func TestExplain(t *testing.T) {
 	}
 }
 
-// a join or a leave moves its own partitions, and mirrors that make way.
+// TestMoves: when a node joins or leaves, partitions move only to or from this node. Mirrors of these partitions may
+// move between other nodes.
 func TestMoves(t *testing.T) {
 	s := shards{role: "ssd", pinned: 16}
 	rapid.Check(t, func(t *rapid.T) {
@@ -136,8 +137,8 @@ func TestMoves(t *testing.T) {
 	})
 }
 
-// without other rules, owners are those of rendezvous hashing with capacity times
-// weight as the weight, up to the greatest numbers.
+// TestCapacity: without other rules, the owners are the same as in rendezvous hashing with capacity times weight as the
+// weight, even for the largest numbers.
 func TestCapacity(t *testing.T) {
 	for capacity, weight := range map[int64]uint32{
 		0:             100,

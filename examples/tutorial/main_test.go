@@ -18,7 +18,7 @@ import (
 
 func TestMain(m *testing.M) { leak.Main(m) }
 
-// startNode returns a node with a running RunOwned. Its agent ends with the test.
+// startNode returns a node with a running RunOwned. Its agent is closed when the test ends.
 func startNode(t *testing.T, id string, seeds ...string) *sfu {
 	t.Helper()
 	agent, err := cluster.Start(t.Context(), cluster.Config{
@@ -42,7 +42,7 @@ func startNode(t *testing.T, id string, seeds ...string) *sfu {
 	return s
 }
 
-// post returns the status of an answer, and the target of a redirect.
+// post returns the status of the response, and the target of a redirect.
 func (s *sfu) post(path string) (status int, to string) {
 	w := httptest.NewRecorder()
 	s.routes().ServeHTTP(w, httptest.NewRequest(http.MethodPost, path, http.NoBody))
@@ -95,7 +95,7 @@ func TestTwoNodes(t *testing.T) {
 		}
 	}
 	check()
-	redistest.Eventually(t, "a misroute in b's numbers", func() error { // standup came to b
+	redistest.Eventually(t, "a misroute in b's numbers", func() error { // the request for standup came to b
 		if n := b.agent.Snapshot().Stats.Misrouted; n != 1 {
 			return fmt.Errorf("%d misroutes, want 1", n)
 		}
@@ -123,8 +123,8 @@ func TestTwoNodes(t *testing.T) {
 	}
 }
 
-// A node owns a partition a moment before its run begins. Until then no client is
-// accepted, because the end of the run has to notify each client.
+// TestNoRoomWithoutRun: a node owns a partition a moment before the partition's run begins. Until the run begins, the
+// node accepts no client, because the end of the run has to notify each client.
 func TestNoRoomWithoutRun(t *testing.T) {
 	s := startNode(t, "a")
 	redistest.Eventually(t, "runs", func() error {

@@ -102,7 +102,7 @@ func (p *Process) State() *os.ProcessState {
 	return p.cmd.ProcessState
 }
 
-// Died returns an error for a process that exited although nobody stopped it.
+// Died returns an error if the process exited although it was not stopped.
 func (p *Process) Died() error {
 	return fmt.Errorf("pid %d ended by itself: %s", p.PID(), p.State())
 }

@@ -13,7 +13,8 @@ import (
 	"time"
 )
 
-// actVar names the act that this binary plays instead of running tests.
+// actVar is the environment variable with the name of an act. If it is set, this binary plays that act instead of
+// running tests.
 const actVar = "AGENTPROC_TEST_ACT"
 
 func TestMain(m *testing.M) {
@@ -127,7 +128,7 @@ func TestLogOfAPanic(t *testing.T) {
 	}
 }
 
-// TestLog writes in pieces of any size.
+// TestLog writes the same text in pieces of different sizes.
 func TestLog(t *testing.T) {
 	text := strings.Repeat("x", 3*maxLine) + "\n\n"
 	for i := range 30 {

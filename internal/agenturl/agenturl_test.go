@@ -2,7 +2,7 @@ package agenturl
 
 import "testing"
 
-// The zone of a link-local address is taken as people write it, and as URLs have it.
+// The zone of a link-local address can be written as people write it, or escaped as in URLs.
 func TestParseZone(t *testing.T) {
 	for addr, want := range map[string]string{
 		"[fe80::1%eth0]:8401":               "http://[fe80::1%25eth0]:8401",
@@ -17,7 +17,7 @@ func TestParseZone(t *testing.T) {
 	}
 }
 
-// An address is shown without the credentials that Parse accepts in it.
+// An address is shown without credentials in all forms that Parse accepts.
 func TestShown(t *testing.T) {
 	for addr, want := range map[string]string{
 		"":                            "",

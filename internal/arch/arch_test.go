@@ -24,11 +24,11 @@ const (
 	k8s        = "k8s.io"
 )
 
-// A pattern names packages: "a" is only a, "a/..." is a and all packages below it, "..." is
-// every package. Patterns of this module omit its path.
+// A pattern names packages: "a" is only a, "a/..." is a and all packages below it, and "..." is every package. Patterns
+// for packages of this module omit the module's path.
 
-// house has a row for each package of the tree, with the packages of the
-// tree that it may import. The first row that matches counts.
+// house has a row for each package in the tree, with the packages of the tree that this package may import. The first
+// row that matches counts.
 var house = []struct {
 	pkg string
 	may []string
@@ -312,8 +312,7 @@ var bans = []struct {
 	},
 }
 
-// pkg is a package as `go list -json` prints it. Imports and Deps leave out
-// what only tests import.
+// pkg is a package as printed by `go list -json`. Imports and Deps do not include packages that only tests import.
 type pkg struct {
 	ImportPath string
 	Imports    []string
@@ -342,12 +341,12 @@ func TestImports(t *testing.T) {
 	}
 }
 
-// TestRulesBite breaks rules that it has from no table, so that a weaker table is red. "./" is this module. That the
-// exceptions hold, TestImports shows by the tree.
+// TestRulesBite breaks rules on purpose, and does not read these cases from the tables. So it fails if somebody weakens
+// a table. "./" is this module. TestImports checks with the real tree that the exceptions work.
 func TestRulesBite(t *testing.T) {
 	for _, c := range []struct {
 		pkgs, verb, paths string
-		want              string // part of the one problem of each package with each path
+		want              string // part of the single problem that each package has with each path
 	}{
 		{"lease", "imports", "./placement", "ground floor"},
 		{"placement", "imports", "./events ./placement/assignment", "live members alone"},
@@ -465,7 +464,7 @@ func matchAny(patterns []string, name string) bool {
 	return slices.ContainsFunc(patterns, func(pattern string) bool { return match(pattern, name) })
 }
 
-// list returns every package of the tree, also those of nested modules.
+// list returns every package in the tree, including packages of nested modules.
 func list(t *testing.T) (pkgs []pkg) {
 	t.Helper()
 	for _, dir := range modules(t, filepath.Join("..", "..")) {
@@ -487,10 +486,9 @@ func list(t *testing.T) (pkgs []pkg) {
 	return pkgs
 }
 
-// modules returns the roots of the modules below root that have packages, and looks at
-// every directory. The go command reuses the result of a test until a file changes that
-// the test itself opened; files that go list reads do not count. Without the look, a
-// forbidden import would pass until the next change of this package.
+// modules returns the roots of the modules below root that have packages. It opens every directory, because go test
+// reuses the result of a test until a file that the test itself opened changes. Files that go list reads do not count,
+// so a forbidden import could stay unnoticed until this package changes.
 func modules(t *testing.T, root string) (dirs []string) {
 	t.Helper()
 	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {

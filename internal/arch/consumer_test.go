@@ -11,8 +11,8 @@ import (
 	"testing"
 )
 
-// theirs are the versions of a program that has used memberlist for years, a rate limiter. A requirement in our go.mod
-// is the least version that every user gets, for any imports of ours.
+// theirs are the versions that a program requires, a rate limiter that has used memberlist for years. A requirement in
+// our go.mod is the minimum version for every user, no matter which of our packages the user imports.
 var theirs = map[string]string{
 	memberlist:                                "v0.5.1",
 	"github.com/hashicorp/go-msgpack/v2":      "v2.1.1",
@@ -41,7 +41,7 @@ var theirs = map[string]string{
 	"google.golang.org/protobuf":              "v1.36.11",
 }
 
-// TestConsumerKeepsVersions adds package cluster to that program, and looks for versions that become others.
+// TestConsumerKeepsVersions adds package cluster to that program, and checks which versions this changes.
 func TestConsumerKeepsVersions(t *testing.T) {
 	root, err := filepath.Abs(filepath.Join("..", ".."))
 	if err != nil {
@@ -55,14 +55,14 @@ func TestConsumerKeepsVersions(t *testing.T) {
 
 	var changed []string
 	for path, version := range before {
-		if after[path] != version && after[path] != "" { // what no module requires any more is gone
+		if after[path] != version && after[path] != "" { // versions that no module requires anymore do not count
 			changed = append(changed, path+" "+version+" becomes "+after[path])
 		}
 	}
 	slices.Sort(changed)
 	want := []string{
 		"github.com/spf13/pflag v1.0.5 becomes v1.0.7", // for the binary
-		"go.yaml.in/yaml/v3 v3.0.4 becomes v3.0.5",     // the least that the Redis client requires, for its own tests
+		"go.yaml.in/yaml/v3 v3.0.4 becomes v3.0.5",     // the minimum that the Redis client requires for its own tests
 	}
 	if !slices.Equal(changed, want) {
 		t.Errorf("of the %d modules of a program, package cluster changes\n  %s\nwant\n  %s",

@@ -10,14 +10,14 @@ import (
 	"github.com/roost-cluster/roost/placement/placementtest"
 )
 
-// Consistent places partitions as a program with buraksezer/consistent does.
+// Consistent places partitions in the same way as a program with buraksezer/consistent.
 type Consistent struct{ consistent.Config }
 
 func (c Consistent) Name() string {
 	return fmt.Sprintf("consistent-%d-%v", c.ReplicationFactor, c.Load)
 }
 
-// Assign places by rendezvous where consistent panics: where its bound leaves no room.
+// Assign uses rendezvous if consistent panics because its load bound leaves no space.
 func (c Consistent) Assign(nodes []placement.Node, partitions int) (owners []int, err error) {
 	defer func() {
 		if recover() != nil {
@@ -39,12 +39,12 @@ func (c Consistent) Assign(nodes []placement.Node, partitions int) (owners []int
 	return owners, nil
 }
 
-// Rank is by rendezvous: the ring of consistent cannot say who is next without all partitions.
+// Rank uses rendezvous, because the ring of consistent cannot rank nodes without all partitions.
 func (c Consistent) Rank(nodes []placement.Node, p placement.Partition, n int) []int {
 	return placement.Rendezvous().Rank(nodes, p, n)
 }
 
-// A program that comes from consistent with xxHash moves no key, if it keeps the ring as a strategy.
+// If a program that uses consistent with xxHash switches to roost and keeps its ring as the strategy, no key moves.
 func TestConsistentAsStrategy(t *testing.T) {
 	cfg := consistent.Config{Hasher: hasher{}, PartitionCount: 1024, ReplicationFactor: 20, Load: 1.25}
 	placementtest.Strategy(t, func() placement.Strategy { return Consistent{cfg} }, placementtest.Options{RankIgnoresLoad: true})

@@ -9,13 +9,13 @@ import (
 	"time"
 )
 
-// The races run their racers in turns, in laps of about a millisecond, and report the
-// median lap of each: load of the machine from elsewhere hits all of them alike.
+// In a race, the racers run in turns, in laps of about a millisecond, and the race reports the median lap of each
+// racer. So if something else uses the machine, all racers are affected equally.
 
-// lap measures once: it returns ns per operation.
+// lap makes one measurement and returns the time per operation in ns.
 type lap func() float64
 
-// race reports the medians of laps, also as multiples of the first racer's.
+// race reports the medians of laps, both absolute and as multiples of the first racer's median.
 func race(b *testing.B, racers []string, laps []lap) {
 	b.Helper()
 	least, budget := 7, 4*time.Second
@@ -31,7 +31,7 @@ func race(b *testing.B, racers []string, laps []lap) {
 	}
 	for at, name := range racers {
 		b.Run(name, func(b *testing.B) {
-			for b.Loop() { // to please the framework
+			for b.Loop() { // the framework requires this loop
 			}
 			b.ReportMetric(median(ns[at]), "ns/op")
 			b.ReportMetric(median(ns[at])/median(ns[0]), "x")
@@ -39,7 +39,7 @@ func race(b *testing.B, racers []string, laps []lap) {
 	}
 }
 
-// lookups races lookups on a number of cores.
+// lookups runs a race of lookups on the given number of cores.
 func lookups(b *testing.B, cores int, racers []racer, look func(r racer) func() func(key int)) {
 	b.Helper()
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(cores))
@@ -69,7 +69,7 @@ func lookups(b *testing.B, cores int, racers []racer, look func(r racer) func() 
 			first += count
 			return time.Since(start)
 		}
-		run(len(raceKeys)) // fills what a library keeps
+		run(len(raceKeys)) // fills the caches of the libraries
 		count := 1
 		for run(count) < time.Millisecond/2 {
 			count *= 2
@@ -80,7 +80,7 @@ func lookups(b *testing.B, cores int, racers []racer, look func(r racer) func() 
 	race(b, names, laps)
 }
 
-// place, owns and owners are the lookups of a race, nil where a racer has none.
+// place, owns and owners return the lookups of a racer, or nil if the racer has no such lookup.
 func place(r racer) func() func(int) {
 	return opened(r.place, func(owner string) bool { return owner != "" })
 }
@@ -103,8 +103,8 @@ func opened[T any](open func() func(int) T, right func(T) bool) func() func(int)
 	}
 }
 
-// BenchmarkRace compares lookups of 1,024 keys, on one core and on two, also while
-// nodes come and go, and what a program does when one node more is there.
+// BenchmarkRace compares lookups of 1,024 keys on one core and on two cores, also while nodes join and leave. It also
+// compares what a program does when a node joins.
 func BenchmarkRace(b *testing.B) {
 	kinds := []struct {
 		name string
@@ -129,7 +129,7 @@ func BenchmarkRace(b *testing.B) {
 	}
 }
 
-// joins races the change that a join makes.
+// joins runs a race of the change that a join causes.
 func joins(b *testing.B, racers []racer) {
 	b.Helper()
 	var names []string
@@ -147,8 +147,8 @@ func joins(b *testing.B, racers []racer) {
 	race(b, names, laps)
 }
 
-// changes races lookups of one goroutine while a node comes or goes 100 times a second.
-// With one core, the changes take their time from the lookups.
+// changes runs a race of lookups in a single goroutine while a node joins or leaves 100 times a second. On a single
+// core, the changes use time that lookups would need.
 func changes(b *testing.B, cores int, racers []racer, look func(r racer) func() func(int)) {
 	b.Helper()
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(cores))
@@ -163,8 +163,7 @@ func changes(b *testing.B, cores int, racers []racer, look func(r racer) func() 
 	race(b, names, laps)
 }
 
-// whileChanging returns the time per lookup of one goroutine while another makes two
-// changes.
+// whileChanging returns the time per lookup of one goroutine while another goroutine makes two changes.
 func whileChanging(r racer, look func(key int), every time.Duration) float64 {
 	var changed sync.WaitGroup
 	done := make(chan struct{})

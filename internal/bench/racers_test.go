@@ -30,22 +30,22 @@ import (
 	"github.com/roost-cluster/roost/placement"
 )
 
-// racer is a library over the same nodes, in the form that its documentation
-// recommends. A nil function means that the library has nothing of the kind.
+// racer is a library with a set of nodes, used as its documentation recommends. If a function is nil, the library does
+// not provide such a function.
 type racer struct {
 	name string
 
-	// Each returns a function for one goroutine, with buffers of its own. Keys are
-	// numbers of raceKeys.
+	// Each of these functions returns a function for a single goroutine, with its own buffers. Keys are indices of
+	// raceKeys.
 	place  func() func(key int) string // the owner's name
 	owns   func() func(key int) bool   // whether the owner is the first node
 	owners func() func(key int) int    // the number of owners, up to three
 
-	// change adds a node to the others (1), or removes it (0).
+	// change adds another node to the nodes if more is 1, or removes it if more is 0.
 	change func(more int)
 }
 
-// raceKeys are the keys of a race, and raceBytes the same ones as bytes.
+// raceKeys are the keys of a race. raceBytes are the same keys as bytes.
 var (
 	raceKeys = func() (all []string) {
 		for i := range 1024 {
@@ -61,7 +61,7 @@ var (
 	}()
 )
 
-// partitionsFor is the number of partitions in all libraries that have them.
+// partitionsFor returns the number of partitions for all libraries that have partitions.
 func partitionsFor(nodes int) int {
 	if nodes < 1000 {
 		return placement.DefaultPartitions
@@ -69,7 +69,7 @@ func partitionsFor(nodes int) int {
 	return 16384
 }
 
-// must is for what fails for no racer.
+// must panics if there is an error. It is for calls that never fail here.
 func must[T any](v T, err error) T {
 	if err != nil {
 		panic(err)
@@ -87,8 +87,8 @@ func racersOf(b *testing.B, n int) []racer {
 	}
 }
 
-// roost is an agent without its machinery: with the snapshots of a real one. A change
-// makes a table and a snapshot, and events.
+// roost is an agent that only has the snapshots of a real agent. A change computes a table and its events, and makes a
+// snapshot.
 func roost(b *testing.B, n int) racer {
 	b.Helper()
 	all := fleet(n+1, false)
@@ -125,7 +125,7 @@ func roost(b *testing.B, n int) racer {
 	}
 }
 
-// field returns a field of cluster's types that no other package sets.
+// field returns a field of one of cluster's types, which no other package can set.
 func field[T any](b *testing.B, of any, name string) *T {
 	b.Helper()
 	f := reflect.ValueOf(of).Elem().FieldByName(name)
@@ -135,7 +135,7 @@ func field[T any](b *testing.B, of any, name string) *T {
 	return (*T)(unsafe.Pointer(f.UnsafeAddr()))
 }
 
-// slice is the least that a lookup costs: a hash and an array that never changes.
+// slice shows the minimum cost of a lookup: a hash and an array that never changes.
 func slice(b *testing.B, n int) racer {
 	b.Helper()
 	t := compute(b, placement.Input{Nodes: fleet(n, false), Partitions: partitionsFor(n)})
@@ -156,11 +156,11 @@ func slice(b *testing.B, n int) racer {
 	}
 }
 
-// buraksezer takes keys as bytes, and places partitions like roost.
+// buraksezer is buraksezer/consistent, which takes keys as bytes, and places partitions like roost.
 func buraksezer(n int) racer {
 	r := racer{name: "consistent"}
 	if partitionsFor(n) < 10*n {
-		return r // it panics for want of room
+		return r // it panics if it runs out of space
 	}
 	c := consistent.New(members(n), config(partitionsFor(n)))
 	self, newcomer := names(1)[0], member(names(n + 1)[n])
@@ -181,8 +181,8 @@ func buraksezer(n int) racer {
 	return r
 }
 
-// dgryski has one owner per key, and no lock: a change is a new one in place of the
-// old, as its Remove is broken.
+// dgryski is dgryski/go-rendezvous, which has one owner per key and no lock. A change replaces the whole instance,
+// because its Remove is broken.
 func dgryski(n int) racer {
 	all := names(n + 1)
 	var current latest.Value[*rendezvous.Rendezvous]
@@ -197,7 +197,7 @@ func dgryski(n int) racer {
 	}
 }
 
-// ckit is a sharder of ckit. It sorts the peers that it gets, and keeps no reference.
+// ckit is a sharder of ckit. The sharder sorts the peers that it gets, and keeps no reference to them.
 func ckit(name string, n int, fresh func() shard.Sharder) racer {
 	var peers []peer.Peer
 	for i, id := range names(n + 1) {
@@ -238,8 +238,8 @@ func ofStathat(n int) racer {
 	}
 }
 
-// descs stands for the store of keys and values of a dskit ring: it delivers
-// descriptions to the ring without a network or an encoding.
+// descs replaces the key-value store of a dskit ring. It delivers descriptions to the ring without a network or an
+// encoding.
 type descs struct {
 	kv.Client
 	first any
@@ -255,8 +255,8 @@ func (d *descs) WatchKey(ctx context.Context, _ string, f func(any) bool) {
 	<-ctx.Done()
 }
 
-// tokens returns n sorted tokens for each of the instances, drawn at random and
-// distinct: dskit's own generators take minutes for 1,000 instances.
+// tokens returns n sorted tokens for each of the instances. The tokens are random and distinct. dskit's own generators
+// would take minutes for 1,000 instances.
 func tokens(instances, n int) [][]uint32 {
 	rng := rand.New(rand.NewPCG(1, 2))
 	taken := make(map[uint32]bool)
@@ -273,7 +273,7 @@ func tokens(instances, n int) [][]uint32 {
 	return all
 }
 
-// dskitDesc has n instances with the usual number of tokens each.
+// dskitDesc returns a description of n instances, each with the usual number of tokens.
 func dskitDesc(n int) *ring.Desc {
 	d := ring.NewDesc()
 	all := tokens(n, 128)
@@ -283,8 +283,8 @@ func dskitDesc(n int) *ring.Desc {
 	return d
 }
 
-// startRing starts a dskit ring, and returns it with the function by which its store
-// delivers another description.
+// startRing starts a dskit ring. It returns the ring, and the function with which its store delivers another
+// description.
 func startRing(b *testing.B, first *ring.Desc, replicas int) (*ring.Ring, func(any) bool) {
 	b.Helper()
 	store := &descs{first: first, watch: make(chan func(any) bool)}
@@ -300,8 +300,7 @@ func startRing(b *testing.B, first *ring.Desc, replicas int) (*ring.Ring, func(a
 	return r, <-store.watch
 }
 
-// dskit is Ring.Get with its buffers; a ring with a replica for Place and one with three
-// for Owners.
+// dskit uses Ring.Get with its buffers. Place uses a ring with one replica, and Owners uses a ring with three replicas.
 func dskit(b *testing.B, n int) racer {
 	b.Helper()
 	both := []*ring.Desc{dskitDesc(n), dskitDesc(n + 1)}
@@ -323,8 +322,8 @@ func dskit(b *testing.B, n int) racer {
 	}
 }
 
-// dskitPartitions is a ring of one partition per node, with three owners each. Programs
-// keep the newest one in a watcher.
+// dskitPartitions is a ring with one partition per node and three owners per partition. Programs keep the newest ring
+// in a watcher.
 func dskitPartitions(b *testing.B, n int) racer {
 	b.Helper()
 	now := time.Now()

@@ -10,10 +10,10 @@ import (
 	"github.com/roost-cluster/roost/placement/assignment"
 )
 
-// BenchmarkSpread measures no time: for 1,024 partitions it reports how evenly each
-// strategy spreads them, and how many move when a node comes and when one goes, as
-// multiples of what has to. Numbers are medians over fleets of different names.
-// Least partitions are levelled before they are measured, and after each change.
+// BenchmarkSpread does not measure time. For 1,024 partitions, it reports how evenly each strategy spreads them, and
+// how many of them move when a node joins and when a node leaves, as a multiple of the necessary number. The results
+// are medians over fleets with different names. With least-partitions, partitions are levelled before each measurement
+// and after each change.
 func BenchmarkSpread(b *testing.B) {
 	sizes, fleets := []int{3, 10, 100}, 101
 	if testing.Short() {
@@ -36,12 +36,12 @@ func BenchmarkSpread(b *testing.B) {
 					must := float64(before.Partitions()) / float64(nodes+1)
 					join = append(join, moved(before, after)/must)
 
-					// The leaver may own more or less than others: what it owned has to move.
+					// The leaving node may own more or less than its share. Everything that it owned has to move.
 					leaver := all[nodes/2]
 					gone := settle(b, s, before, append(slices.Clone(all[:nodes/2]), all[nodes/2+1:nodes]...))
 					leave = append(leave, moved(before, gone)/float64(max(1, len(before.Owned(leaver.ID)))))
 				}
-				for b.Loop() { // to please the framework
+				for b.Loop() { // the framework requires this loop
 				}
 				b.ReportMetric(median(cv), "cv%")
 				b.ReportMetric(median(most), "max/mean")
@@ -53,7 +53,7 @@ func BenchmarkSpread(b *testing.B) {
 	}
 }
 
-// settle returns the table over nodes that follows before, which may be nil.
+// settle returns the final table for nodes. before is the previous table, or nil.
 func settle(b *testing.B, s placement.Strategy, before *placement.Table, nodes []placement.Node) *placement.Table {
 	b.Helper()
 	in := placement.Input{Nodes: nodes, Partitions: 1024, Strategy: s}

@@ -20,7 +20,7 @@ var strategies = []placement.Strategy{
 	placement.ClassicRing(), placement.LeastPartitions(1, 3), placement.Zoned(placement.Rendezvous()),
 }
 
-// sizes runs a benchmark of a name for each number of partitions and nodes.
+// sizes runs a benchmark with the given name for each number of partitions and nodes.
 func sizes(b *testing.B, name string, run func(b *testing.B, partitions, nodes int)) {
 	b.Helper()
 	all := []int{64, 1024, 16384}
@@ -42,7 +42,7 @@ func names(n int) []string {
 	return all
 }
 
-// fleet returns nodes of one weight, or of three.
+// fleet returns nodes that all have the same weight, or three different weights.
 func fleet(n int, weighted bool) []placement.Node {
 	nodes := make([]placement.Node, n)
 	for i, name := range names(n) {
@@ -63,7 +63,7 @@ func compute(b *testing.B, in placement.Input) *placement.Table {
 	return t
 }
 
-// fresh returns a new instance of s: the strategies of rings keep their last ring.
+// fresh returns a new instance of s, because the ring strategies keep their last ring.
 func fresh(b *testing.B, s placement.Strategy) placement.Strategy {
 	b.Helper()
 	f, err := placement.ParseStrategy(s.Name())
@@ -73,7 +73,7 @@ func fresh(b *testing.B, s placement.Strategy) placement.Strategy {
 	return f
 }
 
-// BenchmarkCompute is a table made afresh, as when a node starts.
+// BenchmarkCompute measures how long it takes to compute a table without an earlier table, as when a node starts.
 func BenchmarkCompute(b *testing.B) {
 	for _, s := range strategies {
 		sizes(b, s.Name(), func(b *testing.B, partitions, nodes int) {
@@ -112,8 +112,8 @@ func BenchmarkCompute(b *testing.B) {
 	})
 }
 
-// BenchmarkJoin is what an agent does when one node more is there: it derives the
-// table from the last one where its strategy can.
+// BenchmarkJoin measures what an agent does when a node joins. If the strategy allows it, the agent derives the new
+// table from the last table.
 func BenchmarkJoin(b *testing.B) {
 	for _, s := range strategies {
 		sizes(b, s.Name(), func(b *testing.B, partitions, nodes int) {
@@ -121,7 +121,7 @@ func BenchmarkJoin(b *testing.B) {
 			all := fleet(nodes+1, false)
 			in := placement.Input{Nodes: all[:nodes], Partitions: partitions, Strategy: s}
 			in.Base = compute(b, in)
-			in.Base = compute(b, in) // it is derived, too, as an agent's tables are after the first change
+			in.Base = compute(b, in) // derive this table, too, as agents do after the first change
 			if placement.Remembers(s) {
 				in.Memory = assignment.Record(in.Base, assignment.Coordinator{ID: "node-0000"})
 			}
@@ -145,8 +145,7 @@ func BenchmarkJoin(b *testing.B) {
 	})
 }
 
-// BenchmarkPass measures a pass of least partitions after a join, and the record before
-// it.
+// BenchmarkPass measures a pass of least-partitions after a join, together with the record that precedes it.
 func BenchmarkPass(b *testing.B) {
 	sizes(b, "", func(b *testing.B, partitions, nodes int) {
 		b.Helper()
@@ -179,8 +178,8 @@ func members(n int) []consistent.Member {
 	return all
 }
 
-// roomFor is members, where there are enough partitions for them: with fewer than
-// a few per node, consistent panics for want of room.
+// roomFor returns the members for consistent, and skips the benchmark if there are too few partitions, because
+// consistent panics with fewer than a few partitions per node.
 func roomFor(b *testing.B, partitions, nodes int) []consistent.Member {
 	b.Helper()
 	if partitions < 10*nodes {

@@ -34,7 +34,7 @@ func TestCommands(t *testing.T) {
 	}
 }
 
-// sittings splits a page where its reader starts over.
+// sittings splits the blocks of a page wherever its reader starts over.
 func sittings(blocks []block) (all [][]block) {
 	for i, b := range blocks {
 		if b.fresh || i == 0 {

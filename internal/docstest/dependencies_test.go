@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// The page lists the direct dependencies of go.mod and no others, and says which of them a program with package
-// cluster compiles.
+// The page lists exactly the direct dependencies in go.mod, and says which of them are compiled into a program that
+// imports package cluster.
 func TestDependencies(t *testing.T) {
 	cmd := exec.CommandContext(t.Context(), "go", "list", "-deps", "-f", "{{with .Module}}{{.Path}}{{end}}", "./cluster")
 	cmd.Dir = root

@@ -14,8 +14,7 @@ import (
 
 const docs = root + "docs/"
 
-// TestPages: the index lists each page, links lead to a file and a heading, and paths in
-// code spans exist.
+// TestPages: the index lists each page, links lead to an existing file and heading, and paths in code spans exist.
 func TestPages(t *testing.T) {
 	pages := slices.Concat(glob(t, docs+"*.md"), glob(t, docs+"dev/*.md"))
 	decisions := slices.Concat(glob(t, docs+"dev/decisions/*.md"), glob(t, docs+"dev/design/*.md"))
@@ -47,8 +46,8 @@ func TestPages(t *testing.T) {
 	}
 }
 
-// TestFileNames: a file that the page of the architecture names without its folder is in a
-// folder that the same row, or the same way through the code, names before.
+// TestFileNames: if the architecture page names a file without its folder, the file is in a folder that was named
+// before in the same row or section.
 func TestFileNames(t *testing.T) {
 	name := regexp.MustCompile("`([\\w./-]*\\.(?:go|lua|json))`|`([a-z][\\w/-]*)/?`|(?m)^(?:#+ .*|\\| \\*\\*.*?\\*\\*)")
 	var folders []string
@@ -72,7 +71,7 @@ func TestFileNames(t *testing.T) {
 	}
 }
 
-// TestFlags: each flag on a page is a flag of a command or of the agent.
+// TestFlags: each flag on a page is a flag of some command or of the agent.
 func TestFlags(t *testing.T) {
 	flags := read(t, docs+"cli.md") + read(t, docs+"settings.md")
 	for _, file := range slices.Concat(glob(t, docs+"*.md"), glob(t, docs+"dev/*.md"), glob(t, docs+"dev/decisions/*.md"),
@@ -88,8 +87,8 @@ func TestFlags(t *testing.T) {
 	}
 }
 
-// TestQuotes: the Go code of a page is in the program that the page explains, as a whole or,
-// where the page leaves parts out, line by line.
+// TestQuotes: the Go code on a page is in the program that the page explains. The code must match as a whole, or line
+// by line if the page omits parts.
 func TestQuotes(t *testing.T) {
 	for page, of := range map[string]struct {
 		program string

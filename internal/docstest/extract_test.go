@@ -33,7 +33,7 @@ type command struct {
 }
 
 var (
-	// A command begins with one of these words, perhaps after variables or a cd.
+	// A command begins with one of these words. Variables or a cd may come first.
 	isCommand = regexp.MustCompile(`^(?:[A-Z_]+=\S+ |cd \S+ && )*(?:roost|curl|make|git|docker|kubectl|systemctl|sudo|apt-get|redis-cli|promtool|node \S+js|scripts/\S+|go (?:run|test|install|get|list|mod|build|tool|vet))(?: |$)`)
 	isUsage   = regexp.MustCompile(`\[[^ ]*[a-z]+\]$|\[--out FILE\]$`)
 	isShell   = regexp.MustCompile(`^(?:bash|shell|console|zsh)`)

@@ -38,7 +38,7 @@ func TestLogMessages(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	// The two whose call has a variable for the message.
+	// The call that logs these two messages has a variable for the message.
 	logged["member left"], logged["member lost"] = []string{"info"}, []string{"warn"}
 
 	row := regexp.MustCompile("(?m)^\\| `([^`]+)` \\| ([a-z, ]+) \\| .{10,} \\|$")
@@ -73,7 +73,7 @@ func messageOf(n ast.Node) (message, level string) {
 	if !ok {
 		return "", ""
 	}
-	at, level := 0, "any" // where the message stands
+	at, level := 0, "any" // the position of the message among the arguments
 	switch name := nameOf(call.Fun); name {
 	case "Debug", "Info", "Warn", "Error":
 		method, ok := call.Fun.(*ast.SelectorExpr)
@@ -81,7 +81,7 @@ func messageOf(n ast.Node) (message, level string) {
 			return "", ""
 		}
 		level = strings.ToLower(name)
-	case "warn": // of a logger that limits how many lines it writes
+	case "warn": // a method of a logger that limits how many lines it writes
 		at, level = 1, name
 	case "log":
 		at = 1

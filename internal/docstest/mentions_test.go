@@ -15,7 +15,7 @@ import (
 	"github.com/roost-cluster/roost/internal/agentproc/agenttest"
 )
 
-// placeholders has a value for each placeholder of running text.
+// placeholders contains a value for each placeholder in running text.
 var placeholders = map[string]string{
 	"COMMAND": "version", "KEY": "room-17", "NAME": "room-17", "NODE": "node-b", "N": "100", "P": "4096", "S": "modulo",
 }
@@ -79,7 +79,7 @@ func (r *mentions) run(page, line string) {
 	words := strings.Fields(line)
 	flags := slices.DeleteFunc(slices.Clone(words), func(w string) bool { return !strings.HasPrefix(w, "--") })
 	bare := len(words) == 2 || slices.Contains([]string{"agent", "demo", "top"}, words[1])
-	if strings.HasPrefix(line, "roost ") && bare { // a name alone, or a command that does not end
+	if strings.HasPrefix(line, "roost ") && bare { // only a name, or a command that does not end
 		help := " --help"
 		if words[1] == "agent" {
 			help = " --help-all"
@@ -101,8 +101,8 @@ var (
 	testFunc = regexp.MustCompile(`(?m)^func (Test|Benchmark)(\w+)\(`)
 )
 
-// problemOfGoTest returns why a command would run no test. It does not run the command,
-// which may take minutes: make test runs all tests, and each benchmark once.
+// problemOfGoTest returns why a command would not run any test. It does not run the command, which may take minutes.
+// make test runs all tests anyway, and each benchmark once.
 func problemOfGoTest(line string) string {
 	dir := root
 	if m := regexp.MustCompile(`^cd (\S+) && `).FindStringSubmatch(line); m != nil {

@@ -8,11 +8,11 @@ import (
 	"testing"
 )
 
-// A note is about a block of a page, and no reader of the page sees it.
+// A note is about a block on a page. Readers of the page do not see it.
 type note struct {
 	kind    string // prints, skip, before, after
 	fresh   bool   // the reader starts over before the block
-	command string // of the block, as the page has it
+	command string // of the block, as it is on the page
 	text    string // the output, the reason, or the commands
 }
 
@@ -47,7 +47,8 @@ func parseNotes(t *testing.T, text string) map[string][]note {
 	return all
 }
 
-// apply applies the notes of a page. Each is about the first block that has its command, from the block of the note before.
+// apply applies the notes of a page. Each note is about the first block with its command, starting at the block of the
+// previous note.
 func (p *page) apply(notes []note) {
 	at := 0
 	for _, n := range notes {

@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// TestNamedTests: a test that a page names exists, and is in the package that the page names before it on
-// the same line, if the line is of a table of promises.
+// TestNamedTests: each test that a page names exists. In a table of promises, the test is in the package that was named
+// before it on the same line.
 func TestNamedTests(t *testing.T) {
 	in := testsByName(t)
 	name := regexp.MustCompile("`([\\w./-]+)`")
@@ -40,7 +40,7 @@ func TestNamedTests(t *testing.T) {
 	}
 }
 
-// testsByName returns the folders with a test of each name.
+// testsByName returns the folders that contain a test with each name.
 func testsByName(t *testing.T) map[string][]string {
 	t.Helper()
 	in := make(map[string][]string)

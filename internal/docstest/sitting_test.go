@@ -18,11 +18,11 @@ import (
 	"github.com/roost-cluster/roost/internal/redistest"
 )
 
-// timeout bounds every wait. It proves nothing about speed.
+// timeout limits every wait. It is not a test of speed.
 const timeout = time.Minute
 
-// substitutions are the differences between a line of a page and the line that runs.
-// Addresses differ, too: each gets a free port on loopback, and 6379 a real Redis.
+// substitutions are the differences between the lines of a page and the lines that run. In addition, each address is
+// replaced with a free port on loopback, and port 6379 with a real Redis.
 var substitutions = []struct {
 	page *regexp.Regexp
 	test string
@@ -34,7 +34,7 @@ var substitutions = []struct {
 	{regexp.MustCompile(`\bnode (?:examples/sidecar/)?server`), `node "$$ROOT/examples/sidecar/server`},
 	{regexp.MustCompile(`server\.mjs`), `server.mjs"`},
 	{regexp.MustCompile(`\bmake `), `make -n -C "$$ROOT" `},                                          // prints the commands
-	{regexp.MustCompile(`\broost agent`), `roost agent --bind 127.0.0.1:7946 --http 127.0.0.1:8401`}, // a later flag counts
+	{regexp.MustCompile(`\broost agent`), `roost agent --bind 127.0.0.1:7946 --http 127.0.0.1:8401`}, // a later flag overrides an earlier flag
 	{regexp.MustCompile(`\broost demo`), `roost demo --http 127.0.0.1:8400`},
 	{regexp.MustCompile(`\broost proxy`), `roost proxy --listen 127.0.0.1:8080`},
 	{regexp.MustCompile(`^roost top.*`), `TERM=xterm script -qec 'stty rows 40 cols 120; $0' /dev/null`}, // it needs a terminal
@@ -53,12 +53,12 @@ var isAgent = regexp.MustCompile(`^(\S+=\S+ )*roost agent `)
 // rules say how commands run on all pages. The first rule that matches counts.
 var rules = []struct {
 	command *regexp.Regexp
-	stays   *regexp.Regexp // the output that shows that it runs; it runs until Ctrl-C
+	stays   *regexp.Regexp // the output that shows that the command runs; it runs until Ctrl-C
 	codes   []int          // the exit codes; -1 stands for a signal
 }{
 	{isAgent, regexp.MustCompile(`agent running`), []int{0}},
 	{regexp.MustCompile(`^roost proxy`), regexp.MustCompile(`proxy running`), []int{0}},
-	{regexp.MustCompile(`^roost demo`), regexp.MustCompile(`(?m)^2\. `), []int{130}}, // earlier, Ctrl-C may reach an agent that is just forked
+	{regexp.MustCompile(`^roost demo`), regexp.MustCompile(`(?m)^2\. `), []int{130}}, // before that, Ctrl-C may hit an agent that was just forked
 	{regexp.MustCompile(`^roost top`), regexp.MustCompile(`\S`), []int{0}},
 	{regexp.MustCompile(`^roost watch|^roost .*--watch|^curl -N`), regexp.MustCompile(`\S`), []int{-1}},
 	{regexp.MustCompile(` &$|\bnode \S+js$`), regexp.MustCompile(``), []int{0, -1}},
@@ -73,7 +73,7 @@ type sitting struct {
 	env       []string
 	exports   string
 	redis     *redistest.Server
-	ports     map[string]string // by the addresses of the page
+	ports     map[string]string // by address on the page
 	terminals []*terminal
 }
 
@@ -155,8 +155,8 @@ func (s *sitting) command(line string, stays bool) (out func() string, err error
 	panic("the last rule matches all lines")
 }
 
-// prints waits until commands have printed the output of a page. Commands with & print
-// to the same terminal.
+// prints waits until the commands have printed the output that the page shows. Commands with & print to the same
+// terminal.
 func (s *sitting) prints(what, shown string, retry bool, printed ...func() string) error {
 	if shown == "" {
 		return nil
@@ -178,7 +178,7 @@ func (s *sitting) prints(what, shown string, retry bool, printed ...func() strin
 		}
 		return nil
 	}
-	if retry || len(s.terminals) == 0 { // no process runs that could print more
+	if retry || len(s.terminals) == 0 { // no running process could print more
 		return try()
 	}
 	return eventually(try)
@@ -202,7 +202,7 @@ var (
 	space  = regexp.MustCompile(`\s+`)
 )
 
-// pattern returns the regular expression for the output of a page.
+// pattern returns a regular expression for the output that a page shows.
 func (s *sitting) pattern(shown string) string {
 	shown = regexp.QuoteMeta(s.addresses(strings.TrimSpace(shown)))
 	shown = number.ReplaceAllString(shown, `\d+`)
@@ -220,7 +220,7 @@ func (s *sitting) bash(script string) (out string, code int) {
 	return string(b), cmd.ProcessState.ExitCode()
 }
 
-// remains matches lines with an effect on later lines.
+// remains matches lines that affect later lines.
 var remains = regexp.MustCompile(`^(?:export |declare |[\w-]+\(\) )`)
 
 func (s *sitting) process(ctx context.Context, script string) *exec.Cmd {
@@ -229,13 +229,13 @@ func (s *sitting) process(ctx context.Context, script string) *exec.Cmd {
 	}
 	cmd := exec.CommandContext(ctx, "bash", "-c", s.exports+script)
 	cmd.Dir, cmd.Env = s.dir, s.env
-	// Ctrl-C goes to a process group, as in a terminal. Pdeathsig ends it with the test.
+	// As in a terminal, Ctrl-C goes to a process group. With Pdeathsig, the process ends with the test.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
 	return cmd
 }
 
-// literal returns the line that runs for a line of a page.
+// literal returns the line that runs instead of a line of a page.
 func (s *sitting) literal(text string) string {
 	lines := strings.Split(text, "\n")
 	for i := range lines {

@@ -17,7 +17,7 @@ import (
 // terminal runs a process until Ctrl-C.
 type terminal struct {
 	*agentproc.Process
-	line  string // as its page has it
+	line  string // as it is on the page
 	http  string // the address that it serves, or ""
 	codes []int
 }
@@ -27,8 +27,8 @@ var (
 	joins    = regexp.MustCompile(`--join|ROOST_JOIN`)
 )
 
-// open starts a command and waits until it has printed a match of want. An older process
-// with the same HTTP address ends first: its reader has to end it, too.
+// open starts a command, and waits until its output matches want. If an older process has the same HTTP address, open
+// ends it first, because a reader would also have to do this.
 func (s *sitting) open(line string, want *regexp.Regexp, codes []int) (out func() string, err error) {
 	script := s.literal(strings.TrimSuffix(line, " &"))
 	term := &terminal{line: line, codes: codes}
@@ -83,7 +83,7 @@ func (s *sitting) agree(http string, members int) error {
 	})
 }
 
-// end presses Ctrl-C in "the terminal of b".
+// end presses Ctrl-C in the terminal that the line of the page refers to, such as "the terminal of b".
 func (s *sitting) end(line string) error {
 	id := "-id " + line[strings.LastIndexByte(line, ' ')+1:] + " "
 	i := slices.IndexFunc(s.terminals, func(term *terminal) bool { return strings.Contains(term.line, id) })

@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// TestWorkflows: a workflow may read the repository, unless one of its jobs says more; an action is named by
-// the hash of a commit, because a tag can be moved; and the runs of a job are those of the pages.
+// TestWorkflows: a workflow only has permission to read the repository, unless one of its jobs asks for more. Actions
+// are named by the hash of a commit, because a tag can be moved. Each workflow runs the command that the pages name.
 func TestWorkflows(t *testing.T) {
 	uses := regexp.MustCompile(`(?m)^\s+(?:- )?uses: (.*)$`)
 	pinned := regexp.MustCompile(`^(?:[\w-]+/[\w-]+@[0-9a-f]{40} # v\d+\.\d+\.\d+|\./\.github/workflows/\w+\.yml)$`)
@@ -36,8 +36,8 @@ func TestWorkflows(t *testing.T) {
 	}
 }
 
-// TestRolling: a test that the race detector skips by its name is in cmd/roost, where make long runs it; no other
-// test has that name.
+// TestRolling: every test that the race detector skips by name is in cmd/roost, where make long runs it. No other test
+// has such a name.
 func TestRolling(t *testing.T) {
 	names := regexp.MustCompile(`(?m)^export ROLLING := (\S+)$`).FindStringSubmatch(read(t, root+"Makefile"))
 	if names == nil {

@@ -8,5 +8,5 @@
 //
 // The system tests are a separate module, so that a program that uses roost does not depend on a browser driver,
 // a pseudo-terminal library, Helm or the Kubernetes types. The tests with a real Redis Cluster are in
-// internal/fleettest. Those that use internals of the store are in cluster/affinity/redisstore instead.
+// internal/fleettest. Tests that use internals of the store are in cluster/affinity/redisstore instead.
 package e2e

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// jugs are two jugs that hold 3 and 5 litres: the riddle wants 4 litres in the larger.
+// jugs are two jugs that hold 3 and 5 litres. The goal of the riddle is to have 4 litres in the larger jug.
 type jugs [2]int
 
 func riddle(broken func(jugs) bool) Model[jugs, string] {
@@ -42,7 +42,7 @@ func TestShortestTrace(t *testing.T) {
 	}
 }
 
-// TestAllStates counts: one jug at least is full or empty in every state.
+// TestAllStates checks the number of states. In every state, at least one jug is full or empty.
 func TestAllStates(t *testing.T) {
 	r := riddle(func(s jugs) bool { return s[0]%3 != 0 && s[1]%5 != 0 }).Run()
 	if r.Broken != "" || !r.Whole || r.States != 16 || r.Steps != 16*6 {
@@ -56,7 +56,7 @@ func TestStartBroken(t *testing.T) {
 	}
 }
 
-// TestBound: an exploration that was cut short does not claim that all states are fine.
+// TestBound: if an exploration was stopped early, the result does not claim that all states were visited.
 func TestBound(t *testing.T) {
 	m := riddle(func(jugs) bool { return false })
 	m.MaxStates = 5

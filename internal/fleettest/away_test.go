@@ -17,8 +17,9 @@ import (
 	"github.com/roost-cluster/roost/internal/redistest"
 )
 
-// Redis is away for minutes, while clients join running and new rooms at six nodes. All joins are answered, no node
-// becomes unready and no room loses its host. Once Redis is back, all rooms are pinned to their hosts.
+// Redis is away for ten seconds, or for minutes with -long, while clients join running and new rooms at six nodes. All
+// joins are answered, no node becomes unready, and no room loses its host. Once Redis has returned, all rooms are
+// pinned to their hosts.
 func TestRedisAway(t *testing.T) {
 	long(t)
 	t.Parallel()
@@ -42,7 +43,7 @@ func TestRedisAway(t *testing.T) {
 			f.introduce(rooms)
 
 			var mu sync.Mutex
-			begun := make(map[*affinity.Hosting]*node) // hostings of rooms whose first join was in the outage
+			begun := make(map[*affinity.Hosting]*node) // hostings of rooms whose first join was during the outage
 			tt.begin(redis)
 			l := newLoad(t)
 			l.run(8*time.Millisecond, func() {
@@ -57,7 +58,7 @@ func TestRedisAway(t *testing.T) {
 				host := f.node(a.Node)
 				h, err := host.rooms.Host(context.Background(), room, affinity.Demand{Size: 3})
 				if err != nil {
-					return // its client would retry
+					return // a real client would retry
 				}
 				mu.Lock()
 				defer mu.Unlock()
@@ -111,7 +112,7 @@ func TestRedisAway(t *testing.T) {
 	}
 }
 
-// allReady returns an error unless every node is ready, over HTTP as well, and sees all others.
+// allReady returns an error unless every node is ready, both in Go and over HTTP, and sees all other nodes.
 func (f *fleet) allReady() error {
 	for _, n := range f.nodes {
 		s := n.agent.Snapshot()

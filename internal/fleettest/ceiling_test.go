@@ -12,8 +12,8 @@ import (
 	"github.com/roost-cluster/roost/lease"
 )
 
-// Five agents with 20 simultaneous joins each, on one Redis that counts for all of them, fill the nodes
-// to the hard ceiling, and not above.
+// Five agents make 20 joins each at the same time. They share one Redis, which counts for all of them. The joins fill
+// the nodes to the hard ceiling, but not above it.
 func TestHardCeilingOnRedis(t *testing.T) {
 	t.Parallel()
 	redis := redistest.Start(t)

@@ -23,7 +23,7 @@ import (
 // timeout is the time limit of a call on a busy machine.
 const timeout = 60 * time.Second
 
-// long skips a test that takes seconds under -short.
+// long skips a test that takes seconds, if -short is set.
 func long(t *testing.T) {
 	t.Helper()
 	if testing.Short() {
@@ -31,7 +31,7 @@ func long(t *testing.T) {
 	}
 }
 
-// settle checks that a condition holds for a while. It is for events that must not happen.
+// settle checks that a condition remains true for a while. Use it for events that must not happen.
 func settle(t *testing.T, what string, d time.Duration, f func() error) {
 	t.Helper()
 	tick := time.NewTicker(50 * time.Millisecond)
@@ -50,12 +50,12 @@ type fleet struct {
 	nodes []*node
 }
 
-// clusters separates clusters of several tests, because ports are reused.
+// clusters is used to give each cluster a different name, because ports are reused.
 var clusters atomic.Int64
 
 func clusterName() string { return fmt.Sprint("fleet-", os.Getpid(), "-", clusters.Add(1)) }
 
-// capacity of every node, in forwarded streams, unless a test says otherwise.
+// capacity is the capacity of every node in forwarded streams, unless a test sets another capacity.
 const capacity = 1_000_000
 
 func newFleet(t *testing.T, s setup, ids ...string) *fleet {
@@ -78,7 +78,7 @@ func newFleet(t *testing.T, s setup, ids ...string) *fleet {
 	return f
 }
 
-// start adds a node without a wait for the others.
+// start adds a node, and does not wait for the other nodes.
 func (f *fleet) start(id string) {
 	f.t.Helper()
 	s := f.setup
@@ -94,7 +94,7 @@ func (f *fleet) start(id string) {
 	f.t.Cleanup(n.close)
 }
 
-// waitAgreed waits until all nodes see all nodes, with loads.
+// waitAgreed waits until each node sees all nodes and their loads.
 func (f *fleet) waitAgreed() {
 	f.t.Helper()
 	redistest.Eventually(f.t, "all nodes to agree", func() error {
@@ -124,12 +124,12 @@ func (f *fleet) node(id lease.NodeID) *node {
 	return nil
 }
 
-// host resolves each room at some node and hosts it on the resolved node.
+// host resolves each room at some node, and hosts it on the node that was returned.
 func (f *fleet) host(rooms []string, size int) map[*affinity.Hosting]*node {
 	f.t.Helper()
 	hostings, at := make([]*affinity.Hosting, len(rooms)), make([]*node, len(rooms))
 	each(64, rooms, func(i int, room string) {
-		// On a busy machine either call may come too early.
+		// On a busy machine, either call may come too early.
 		redistest.Eventually(f.t, "hosting "+room, func() error {
 			a, err := f.nodes[i%len(f.nodes)].rooms.Resolve(f.t.Context(), room, affinity.Demand{Size: size})
 			if err != nil {
@@ -187,8 +187,8 @@ func newEye(tb testing.TB, url string) *eye {
 	return &eye{tb, store}
 }
 
-// pins reads the pins of rooms, without an index and without the mark of a pin that replaces another node's, which
-// goes when the host writes the pin.
+// pins reads the pins of rooms directly, without an index. It omits the mark of a pin that replaces another node's pin,
+// because this mark disappears when the host writes the pin.
 func (e *eye) pins(rooms []string) (map[string]pinstore.Pin, error) {
 	ctx, cancel := context.WithTimeout(e.t.Context(), timeout)
 	defer cancel()
@@ -211,7 +211,7 @@ func (e *eye) pins(rooms []string) (map[string]pinstore.Pin, error) {
 	return found, nil
 }
 
-// pinned returns nil if the rooms of hostings that last are pinned to their nodes.
+// pinned returns nil if all rooms that are still hosted are pinned to the nodes that host them.
 func (e *eye) pinned(hosted map[*affinity.Hosting]*node) error {
 	var rooms []string
 	for h := range hosted {
@@ -242,7 +242,7 @@ func (e *eye) mustPins(rooms []string) map[string]pinstore.Pin {
 	return found
 }
 
-// of returns how many rooms are pinned to an incarnation, by the index.
+// of returns how many rooms are pinned to an incarnation, according to the index.
 func (e *eye) of(incarnation lease.Incarnation) (int, error) {
 	ctx, cancel := context.WithTimeout(e.t.Context(), timeout)
 	defer cancel()
@@ -257,8 +257,8 @@ func (e *eye) of(incarnation lease.Incarnation) (int, error) {
 // partitions is the default of cluster.Config.
 const partitions = 1024
 
-// noScan fails the test if any of the servers has scanned its keys. Call it also before a
-// server's counters are reset.
+// noScan fails the test if any server has scanned its keys. If a test resets the counters of a server, call noScan
+// before that, too.
 func noScan(t *testing.T, servers ...*redistest.Server) {
 	t.Helper()
 	for _, s := range servers {

@@ -10,8 +10,8 @@ import (
 	"github.com/roost-cluster/roost/lease"
 )
 
-// leaseTTL is the time until a death is noticed. It is far longer than the default of a
-// local cluster, because a busy machine may stall a live process for that long.
+// leaseTTL is the time until other nodes notice that a node has died. It is far longer than the default of a local
+// cluster, because a busy machine may stall a live process for that long.
 const leaseTTL = 5 * time.Second
 
 // herd is a cluster of processes.
@@ -56,10 +56,10 @@ func (h *herd) kill(id lease.NodeID) {
 	delete(h.nodes, id)
 }
 
-// size of all rooms of a herd.
+// size is the size of every room of a herd.
 const size = 2
 
-// host resolves rooms at all nodes in turn and hosts them on their nodes.
+// host resolves each room at some node, and hosts it on the node that was returned.
 func (h *herd) host(rooms []string) {
 	h.t.Helper()
 	parts := make(map[lease.NodeID][]string)
@@ -81,8 +81,7 @@ func (h *herd) host(rooms []string) {
 	h.rooms = append(h.rooms, rooms...)
 }
 
-// settled repeats a call until the store has decided for all rooms: a connection may break
-// on a busy machine.
+// settled repeats a call until the store has decided about all rooms, because a connection may break on a busy machine.
 func (h *herd) settled(method string, rooms []string, at *process) (answers []Answer) {
 	h.t.Helper()
 	redistest.Eventually(h.t, "the store's answers", func() error {

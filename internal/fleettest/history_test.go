@@ -11,13 +11,13 @@ import (
 	"github.com/roost-cluster/roost/internal/redistest"
 )
 
-// Redis is stopped and continued, and loses its data, and a node is killed. The history of every node that saw
-// it has each of these once, however many rooms there are.
+// Redis is paused and resumed, and later loses its data, and a node is killed. Every node that saw these events has
+// each of them in its history exactly once, no matter how many rooms there are.
 func TestHistory(t *testing.T) {
 	long(t)
 	t.Parallel()
 	redis := redistest.Start(t)
-	// A busy machine must not look like an outage.
+	// The budget is long, because otherwise a busy machine would look like an outage.
 	h := newHerd(t, setup{URL: redis.URL(), Budget: 3 * time.Second}, "a", "b", "c")
 	h.host(names(many(2000)))
 	look := newEye(t, redis.URL())

@@ -9,8 +9,8 @@ import (
 	"github.com/roost-cluster/roost/internal/redistest"
 )
 
-// One of many concurrent first joins wins, and all return its node. It costs one command
-// for each instance, and none once the pin is cached there.
+// If many callers join a room for the first time at the same moment, the claim of one caller wins, and all calls return
+// its node. The joins cost one command per instance, and none once the pin is cached there.
 func TestFirstJoins(t *testing.T) {
 	redis := redistest.Start(t)
 	f := newFleet(t, setup{URL: redis.URL(), Budget: timeout}, "a", "b", "c", "d")
@@ -60,7 +60,7 @@ func (f *fleet) joinAll(room string, callers int) {
 	}
 	close(begin)
 	wait.Wait()
-	winners := make(map[int]bool) // instances with the first claim
+	winners := make(map[int]bool) // instances that made the first claim
 	for i, a := range answers {
 		if errs[i] != nil || a.Incarnation != answers[0].Incarnation || a.Epoch != answers[0].Epoch || a.Epoch == 0 {
 			f.t.Fatalf("%s: %#v, %v; and %#v", room, a, errs[i], answers[0])
@@ -77,13 +77,13 @@ func (f *fleet) joinAll(room string, callers int) {
 	}
 }
 
-// tally is the cost of a piece of work.
+// tally is the cost of some work.
 type tally struct {
 	swaps, ops, heartbeats int64
-	commands               map[string]int64 // as the server counts them, but for our own
+	commands               map[string]int64 // as counted by the server, without our own commands
 }
 
-// count runs f and returns its cost. No call is in progress at its start and end.
+// count runs work and returns its cost. No call is in progress when it starts and ends.
 func (f *fleet) count(redis *redistest.Server, work func()) tally {
 	f.t.Helper()
 	still := func(look func()) {

@@ -9,8 +9,8 @@ import (
 	"github.com/roost-cluster/roost/internal/redistest"
 )
 
-// BenchmarkKill measures the time from kill -9 of one of four processes, which host 20,000
-// rooms, until all of its rooms have a new home.
+// BenchmarkKill measures how long it takes, after kill -9 of one of four processes that host 20,000 rooms, until all
+// rooms of that process have a new home.
 func BenchmarkKill(b *testing.B) {
 	var took []time.Duration
 	var rooms int
@@ -25,8 +25,8 @@ func BenchmarkKill(b *testing.B) {
 	b.ReportMetric(ms(took[len(took)-1]), "worst-ms")
 }
 
-// killOne starts a fleet, and returns how long the rooms of a killed process were without
-// a live home, and their number.
+// killOne starts a fleet and kills a process. It returns how long the rooms of that process had no live home, and how
+// many rooms these were.
 func killOne(b *testing.B) (took time.Duration, rooms int) {
 	b.Helper()
 	b.StopTimer()

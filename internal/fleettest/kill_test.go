@@ -12,7 +12,7 @@ import (
 	"github.com/roost-cluster/roost/placement"
 )
 
-// many is n, or fewer if n would take too long.
+// many returns n, or a smaller number if n would take too long.
 func many(n int) int {
 	if testing.Short() || underRace {
 		return n / 10
@@ -20,7 +20,7 @@ func many(n int) int {
 	return n
 }
 
-// When a node dies, exactly its rooms move, none is lost, and no pin names it.
+// When a node dies, exactly its rooms move. No room is lost, and no pin names the dead node.
 func TestKill(t *testing.T) {
 	long(t)
 	t.Parallel()
@@ -52,7 +52,7 @@ func TestKill(t *testing.T) {
 	settle(t, "afterwards", time.Second, func() error { return h.same(after, look.mustPins(h.rooms)) })
 }
 
-// waitGone waits until no pin names an incarnation by the index.
+// waitGone waits until no pin in the index names an incarnation.
 func (h *herd) waitGone(look *eye, dead lease.Incarnation, since time.Time) {
 	h.t.Helper()
 	redistest.Eventually(h.t, fmt.Sprintf("pins of %v to be replaced", dead), func() error {
@@ -68,8 +68,8 @@ func (h *herd) waitGone(look *eye, dead lease.Incarnation, since time.Time) {
 	h.t.Logf("%v later no pin names %s any more", time.Since(since).Round(time.Millisecond), dead.Node)
 }
 
-// unharmed fails the test unless exactly the rooms of the dead node, c, have moved to live nodes,
-// and all others are hosted on their old nodes.
+// unharmed fails the test unless exactly the rooms of the dead node c have moved to live nodes, and all other rooms are
+// still hosted on their old nodes.
 func (h *herd) unharmed(before, after map[string]pinstore.Pin) (heirs int) {
 	h.t.Helper()
 	const dead = "c"
@@ -112,8 +112,8 @@ func (h *herd) same(before, after map[string]pinstore.Pin) error {
 	return nil
 }
 
-// A node dies while one of three shards hangs. Its rooms on the other shards get new homes
-// at once, the rest when the shard is back, and no other room moves.
+// A node dies while one of three shards hangs. Its rooms on the other shards get new homes without delay, and the rest
+// when the shard has recovered. No other room moves.
 func TestKillWhileShardHangs(t *testing.T) {
 	long(t)
 	t.Parallel()
@@ -164,8 +164,8 @@ func TestKillWhileShardHangs(t *testing.T) {
 	h.unharmed(before, look.mustPins(h.rooms))
 }
 
-// A node dies while Redis is dead for ten seconds. In between the others host some of its rooms
-// by their own word, and keep these. Once Redis is back, each of its rooms gets one new home.
+// A node dies while Redis is down for ten seconds. In the meantime, the other nodes host some of its rooms without the
+// store, and keep them. Once Redis has returned, each of the dead node's rooms gets one new home.
 func TestKillWhileRedisIsDead(t *testing.T) {
 	long(t)
 	t.Parallel()
@@ -185,10 +185,10 @@ func TestKillWhileRedisIsDead(t *testing.T) {
 			orphans = append(orphans, room)
 		}
 	}
-	alone := make(map[string]lease.NodeID) // the node that hosts a room by its own word
-	split := make(map[string]bool)         // rooms that two nodes host so
+	alone := make(map[string]lease.NodeID) // the node that hosts a room without the store
+	split := make(map[string]bool)         // rooms that two nodes host without the store
 	for _, p := range h.nodes {
-		redistest.Eventually(t, "answers without the store", func() error { // a table follows a death after a moment
+		redistest.Eventually(t, "answers without the store", func() error { // the table changes a moment after the node has died
 			for i, a := range p.rooms("Resolve", orphans) {
 				if a.Epoch != 0 || h.nodes[a.Node] == nil {
 					return fmt.Errorf("%s resolves %s to %#v", p.id, orphans[i], a)
@@ -218,7 +218,7 @@ func TestKillWhileRedisIsDead(t *testing.T) {
 			t.Errorf("%s was hosted by %s alone, and is pinned to %v", room, id, pin)
 		}
 	}
-	for room, pin := range after { // the clients of the dead node's rooms are back
+	for room, pin := range after { // the clients of the dead node's rooms have returned
 		if before[room].Incarnation == dead {
 			if a := h.settled("Host", []string{room}, h.nodes[pin.Node])[0]; a.Epoch != pin.Epoch {
 				t.Errorf("%s is hosted as %+v, and pinned to %v", room, a, pin)
@@ -230,7 +230,7 @@ func TestKillWhileRedisIsDead(t *testing.T) {
 	}
 }
 
-// kept returns an error if a room of a live node is lost.
+// kept returns an error if a live node has lost a room.
 func (h *herd) kept(pins map[string]pinstore.Pin, dead lease.Incarnation) error {
 	hosted := make(map[lease.NodeID][]string)
 	for room, pin := range pins {
@@ -248,7 +248,7 @@ func (h *herd) kept(pins map[string]pinstore.Pin, dead lease.Incarnation) error 
 	return nil
 }
 
-// oneHome returns an error if a node hosts a room that is pinned to another one.
+// oneHome returns an error if a node hosts a room that is pinned to another node.
 func (h *herd) oneHome(rooms []string, pins map[string]pinstore.Pin) error {
 	for id, p := range h.nodes {
 		for i, a := range p.rooms("Hosted", rooms) {

@@ -13,7 +13,7 @@ import (
 	"github.com/roost-cluster/roost/cluster/affinity"
 )
 
-// clients of a load.
+// clients is the number of clients of a load.
 const clients = 6
 
 // load is a set of clients that join rooms continuously.
@@ -30,7 +30,7 @@ type load struct {
 	sources map[affinity.Source]int
 }
 
-// load starts clients that join known and new rooms, until stop.
+// load starts clients that join known and new rooms until stop is called.
 func (f *fleet) load(known []string, fresh string) *load {
 	l := newLoad(f.t)
 	l.run(8*time.Millisecond, func() {
@@ -94,7 +94,7 @@ func (l *load) join(n *node, room string, size int) (a affinity.Assignment, ok b
 	return a, true
 }
 
-// heed records by how much a call exceeded its limit.
+// heed records how much a call exceeded its limit.
 func (l *load) heed(by time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -114,12 +114,12 @@ func (l *load) stop() {
 	l.wait.Wait()
 }
 
-// tick is the interval of the ticks of a load.
+// tick is the interval between the ticks of a load.
 const tick = 10 * time.Millisecond
 
-// stopwatch returns a function that reports by how much a call has exceeded a limit. The
-// limit ends with a timer of another goroutine, and the excess is counted in ticks of a third one.
-// A process without CPU has no ticks, and a busy machine delays both as it delays the call.
+// stopwatch returns a function that reports how much a call has exceeded a limit. A timer in another goroutine marks
+// the limit, and the excess is counted in ticks of a third goroutine. If a process gets no CPU, there are no ticks, and
+// a busy machine delays the timer and the ticks as much as the call.
 func (l *load) stopwatch(limit time.Duration) (over func() time.Duration) {
 	end := make(chan int64, 1)
 	timer := time.AfterFunc(limit, func() { end <- l.ticks.Load() })
@@ -134,9 +134,8 @@ func (l *load) stopwatch(limit time.Duration) (over func() time.Duration) {
 	}
 }
 
-// report logs the duration of joins, and fails the test if joins waited for the store. In
-// that case every client was late at least once. Fewer late joins are an effect of a busy
-// machine.
+// report logs how long joins took, and fails the test if joins waited for the store. In that case, every client was
+// late at least once. If fewer joins are late, the machine is just busy.
 func (l *load) report() {
 	l.t.Helper()
 	slices.Sort(l.took)

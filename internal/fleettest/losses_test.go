@@ -12,9 +12,8 @@ import (
 
 var whole = flag.Bool("long", false, "100,000 rooms in TestFlushedRooms, all rows of TestOutages, and seven minutes in TestRedisAway; takes ten minutes")
 
-// Redis loses all data of a node that hosts many rooms, while clients join these rooms at a
-// node that knows none of them. No room loses its home, however long it takes to restore
-// all pins.
+// Redis loses all data about a node that hosts many rooms, while clients join these rooms at a node that knows none of
+// them. No room loses its home, even if it takes a long time to restore all pins.
 func TestFlushedRooms(t *testing.T) {
 	long(t)
 	t.Parallel()
@@ -60,14 +59,14 @@ func TestFlushedRooms(t *testing.T) {
 
 	redis.Do("FLUSHALL")
 	probes := 0
-	redistest.Eventually(t, "notice of the loss", func() error { // before that a join may come first
+	redistest.Eventually(t, "notice of the loss", func() error { // before that, a join may arrive
 		probes++
 		failed := b.rooms.Stats().StoreErrors
 		as, err := b.rooms.Resolve(t.Context(), fmt.Sprint("probe-", probes), affinity.Demand{})
-		// On a starved machine the store may be late: such an answer is degraded, too.
+		// On a starved machine, the store may answer too late, and such an answer is degraded, too.
 		restored := int(a.rooms.Stats().Repinned)
 		degraded := err == nil && as.Source == affinity.Degraded && b.rooms.Stats().StoreErrors == failed
-		if !degraded && restored < len(rooms) { // a starved machine may have restored all pins before b was looked at
+		if !degraded && restored < len(rooms) { // on a starved machine, all pins may have been restored before b was checked
 			return fmt.Errorf("%w: a join is %s, and %d pins are restored", errNotYet, as.Source, restored)
 		}
 		return nil
@@ -75,7 +74,7 @@ func TestFlushedRooms(t *testing.T) {
 	since, joins, away := time.Now(), 0, 0
 	look := newEye(t, redis.URL())
 	redistest.Eventually(t, "all pins", func() error {
-		room := rooms[joins*7919%len(rooms)] // each one, in no order
+		room := rooms[joins*7919%len(rooms)] // each room, in no particular order
 		joins++
 		switch as, err := b.rooms.Resolve(t.Context(), room, affinity.Demand{Size: 1}); {
 		case err != nil:
@@ -85,7 +84,7 @@ func TestFlushedRooms(t *testing.T) {
 		}
 		n := int(a.rooms.Stats().Repinned)
 		if n < len(rooms) && away == 0 && time.Since(since) > timeout/2 {
-			// On a starved machine a pin may be restored by a call that is answered too late to count.
+			// On a starved machine, a call may restore a pin, but be answered too late to count.
 			var err error
 			if n, err = look.of(a.incarnation()); err != nil {
 				return err

@@ -8,13 +8,13 @@ import (
 	"github.com/roost-cluster/roost/internal/leak"
 )
 
-// TestMain runs the tests, or a node in a process of startProcess.
+// TestMain runs the tests, or a node in a process that startProcess has started.
 func TestMain(m *testing.M) {
 	if text, ok := os.LookupEnv(nodeEnv); ok {
 		serveNode(text)
 		return
 	}
-	// Parallel tests mostly wait. The default is one for each processor.
+	// Parallel tests mostly wait, so run more of them than the default, which is one for each processor.
 	if err := flag.Set("test.parallel", "4"); err != nil {
 		panic(err)
 	}

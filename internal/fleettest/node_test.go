@@ -19,7 +19,7 @@ import (
 	"github.com/roost-cluster/roost/placement"
 )
 
-// setup is the configuration of a node; it can be sent to another process.
+// setup is the configuration of a node. It can be sent to another process.
 type setup struct {
 	ID       string
 	Cluster  string
@@ -27,7 +27,7 @@ type setup struct {
 	URL      string // of Redis
 	Capacity int64
 	TTL      time.Duration // of leases
-	LAN      bool          // the timings of a data centre, not of one machine
+	LAN      bool          // the timings for a data center, not for a single machine
 	Zones    bool          // the ID begins with region and zone: eu-1-a is in zone eu-1 of region eu
 
 	// Settings that all nodes must share; 0 and "" are the defaults.
@@ -42,7 +42,7 @@ type setup struct {
 	ReportLoad  bool
 }
 
-// node is an instance of a fleet: an agent, its own connection to Redis, and a resolver.
+// node is a member of a fleet: an agent, its own connection to Redis, and a resolver.
 type node struct {
 	agent *cluster.Agent
 	store *meter
@@ -62,7 +62,7 @@ func startNode(ctx context.Context, s setup) (*node, error) {
 		number, _, _ := strings.Cut(rest, "-")
 		zone, labels = region+"-"+number, map[string]string{"region": region}
 	}
-	// All nodes share a clock: apparent skew comes from a busy machine.
+	// All nodes share a clock, so skew only appears to exist when the machine is busy.
 	agent, err := cluster.Start(ctx, cluster.Config{
 		Zone: zone, Labels: labels,
 		ID: s.ID, Cluster: s.Cluster, Bind: "127.0.0.1:0", Join: s.Join, Capacity: s.Capacity,
@@ -99,19 +99,19 @@ func (n *node) incarnation() lease.Incarnation {
 	return lease.Incarnation{Node: self.ID, Number: self.Incarnation}
 }
 
-// close ends the node. It ignores the error, because Redis may have ended before.
+// close ends the node. It ignores the error, because Redis may have ended earlier.
 func (n *node) close() {
 	_ = n.rooms.Close()
 	_ = n.agent.Close()
 	_ = n.store.Close()
 }
 
-// meter counts the calls of a store, and can block them for a moment, so that no call is
-// in progress while the server's own counters are read.
+// meter counts the calls to a store. It can also block them for a moment, so that no call is in progress while the
+// server's own counters are read.
 type meter struct {
 	*redisstore.Store
 	gate              sync.RWMutex
-	swaps, heartbeats atomic.Int64 // a comparison of settings, of two commands, counts as two heartbeats
+	swaps, heartbeats atomic.Int64 // a comparison of settings takes two commands, and counts as two heartbeats
 	swapped           atomic.Int64 // ops in swaps
 
 	mu    sync.Mutex
@@ -134,7 +134,7 @@ func (m *meter) Swap(ctx context.Context, ops ...pinstore.Op) []pinstore.Result 
 	return results
 }
 
-// moved returns how often each room was moved by this node.
+// moved returns how many times this node moved each room.
 func (m *meter) moved() map[string]int {
 	m.mu.Lock()
 	defer m.mu.Unlock()

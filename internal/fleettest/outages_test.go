@@ -18,27 +18,27 @@ import (
 	"github.com/roost-cluster/roost/placement"
 )
 
-// cost is what an outage may do to rooms, by the doc comment of package affinity.
+// cost is what an outage may do to rooms, according to the doc comment of package affinity.
 type cost int
 
 const (
 	nothing cost = iota
-	apart        // joins while Redis is away, and as it loses data, can open second hosts
-	evicts       // a pin that is evicted can be claimed by another node
+	apart        // joins can open second hosts while Redis is away or loses data
+	evicts       // another node can claim an evicted pin
 )
 
-// outage is a fault of a Redis of some kind.
+// outage is a fault of some kind of Redis installation.
 type outage struct {
 	name  string
-	short bool // in make test, too
+	short bool // also part of make test
 	may   cost
 	start func(*testing.T) (url string, fault func())
 }
 
-// inSlot is the partition of all rooms in TestOutages, so that one slot has them.
+// inSlot is the partition of all rooms in TestOutages, so that all of them are in one slot.
 const inSlot placement.Partition = 17
 
-// outages are started when their rows are run.
+// outages returns all outages. Each Redis is only started when its test runs.
 func outages() []outage {
 	single := func(fault func(*redistest.Server), args ...string) func(*testing.T) (string, func()) {
 		return func(t *testing.T) (string, func()) {
@@ -57,7 +57,7 @@ func outages() []outage {
 			sentinel := redistest.StartSentinel(t)
 			return sentinel.URL(), func() {
 				master := sentinel.Master()
-				// The replica cannot connect again, and Sentinel does not mind yet.
+				// The replica cannot connect again, but Sentinel does not exclude it yet.
 				master.Do("ACL", "SETUSER", "default", "-psync", "-sync")
 				master.Do("CLIENT", "KILL", "TYPE", "replica")
 				wait(time.Second)
@@ -76,7 +76,7 @@ func outages() []outage {
 	}
 }
 
-// evict has a server evict keys with each write.
+// evict makes a server evict keys on each write.
 func evict(r *redistest.Server) {
 	for line := range strings.Lines(r.Do("INFO", "memory")) {
 		used, ok := strings.CutPrefix(strings.TrimSpace(line), "used_memory:")
@@ -88,11 +88,11 @@ func evict(r *redistest.Server) {
 	r.Do("CONFIG", "SET", "maxmemory", "0")
 }
 
-// toll is what an outage has cost.
+// toll is the damage that an outage has caused.
 type toll struct {
-	lost    int           // rooms that lost their host, to no other one
-	yielded int           // hosts that yielded a room to a second one
-	doubled int           // rooms with two hosts at a time
+	lost    int           // rooms that lost their host, although no other node hosts them
+	yielded int           // hosts that gave up a room because of a second host
+	doubled int           // rooms that had two hosts at the same time
 	longest time.Duration // of these
 	fallen  int           // epochs: of a hosting, of the next hosting of a room, or as one node resolves a room
 }
@@ -101,20 +101,20 @@ func (l toll) String() string {
 	return fmt.Sprintf("| %d | %d | %d, %v | %d |", l.lost, l.yielded, l.doubled, l.longest.Round(time.Millisecond), l.fallen)
 }
 
-// census watches the rooms of a fleet while clients join and leave them.
+// census watches the rooms of a fleet while clients join and leave.
 type census struct {
 	*stage
-	homes map[string]*affinity.Hosting // of rooms that never end
+	homes map[string]*affinity.Hosting // rooms that never end
 
 	mu      sync.Mutex
 	toll    toll
 	since   map[string]time.Time         // when a second host was seen
-	hosting map[string]uint64            // the greatest epoch of a room's ended hostings
-	seen    map[string]uint64            // of a room at a node
+	hosting map[string]uint64            // the largest epoch of the ended hostings of a room
+	seen    map[string]uint64            // the epoch of a room at a node
 	epochs  map[*affinity.Hosting]uint64 // as last seen
 }
 
-// join makes a client join a room at any node, and sometimes end it.
+// join makes a client join a room at a random node, and sometimes end the room.
 func (c *census) join() {
 	room, n := c.rooms[rand.IntN(len(c.rooms))], c.nodes[rand.IntN(len(c.nodes))]
 	id := string(n.incarnation().Node) + " " + room
@@ -135,13 +135,13 @@ func (c *census) join() {
 	host := c.node(a.Node)
 	h, err := host.rooms.Host(context.Background(), room, affinity.Demand{Size: 2})
 	if err != nil {
-		return // its client would retry
+		return // a real client would retry
 	}
 	c.stage.mu.Lock()
 	_, open := c.all[h]
 	c.all[h] = host
 	c.stage.mu.Unlock()
-	// A second host can begin and end while Redis has lost the pin of an open hosting, which then goes on.
+	// While Redis has lost the pin of a hosting that is still open, a second host can begin and end.
 	if epoch := h.Epoch(); !open && epoch != 0 && !lost(h) {
 		c.mu.Lock()
 		c.fell(room+" hosted again", epoch, ended)
@@ -152,7 +152,7 @@ func (c *census) join() {
 	}
 }
 
-// fell counts an epoch that is smaller than one before.
+// fell counts an epoch that is smaller than an earlier epoch.
 func (c *census) fell(what string, epoch, before uint64) {
 	if epoch < before {
 		if c.toll.fallen++; c.toll.fallen < 5 {
@@ -161,7 +161,7 @@ func (c *census) fell(what string, epoch, before uint64) {
 	}
 }
 
-// look counts the faults of this moment.
+// look counts the faults that exist at this moment.
 func (c *census) look() {
 	c.stage.mu.Lock()
 	all := maps.Clone(c.all)
@@ -193,7 +193,7 @@ func (c *census) look() {
 	}
 }
 
-// inPartition returns rooms of one partition.
+// inPartition returns n rooms in the given partition.
 func inPartition(p placement.Partition, n int) (rooms []string) {
 	for i := 0; len(rooms) < n; i++ {
 		if room := fmt.Sprint("room-", i); placement.Of(room, partitions) == p {
@@ -203,9 +203,9 @@ func inPartition(p placement.Partition, n int) (rooms []string) {
 	return rooms
 }
 
-// Redis loses its data, or some, or is away for a moment, while clients join rooms at any node and
-// end some of them. No room loses its host, no room has two, and no epoch falls, except as the
-// doc comment of package affinity says.
+// Redis loses some or all of its data, or is away for a moment, while clients join rooms at any node and end some of
+// them. No room loses its host, no room has two hosts, and no epoch decreases, except as described in the doc comment
+// of package affinity.
 func TestOutages(t *testing.T) {
 	long(t)
 	t.Parallel()

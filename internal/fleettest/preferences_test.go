@@ -10,11 +10,11 @@ import (
 	"github.com/roost-cluster/roost/lease"
 )
 
-// at is a place of rooms: a zone, by one of the preferences.
+// at is where rooms were placed: a zone, and the preference that led to it.
 type at struct{ zone, preference string }
 
-// resolveRooms resolves rooms with a list of preferences at one node, and returns how many rooms are pinned
-// in each place, according to the store.
+// resolveRooms resolves rooms with a list of preferences at one node. It returns how many rooms are pinned to each
+// place, according to the store.
 func (f *fleet) resolveRooms(look *eye, n *node, rooms []string, d affinity.Demand) map[at]int {
 	f.t.Helper()
 	homes := make([]affinity.Assignment, len(rooms))
@@ -37,12 +37,12 @@ func (f *fleet) resolveRooms(look *eye, n *node, rooms []string, d affinity.Dema
 	return places
 }
 
-// A thousand rooms prefer a zone, then its region. The zone is full after 100 rooms, and the other
-// zone of the region is down: the rest goes anywhere. Then the zone that was down has a node again.
+// A thousand rooms prefer a zone, and otherwise its region. The zone is full after 100 rooms, and the other zone of the
+// region is down, so the other rooms go anywhere. Then the zone that was down gets a node again.
 func TestPreferencesOverZones(t *testing.T) {
 	t.Parallel()
 	redis := redistest.Start(t)
-	// One node resolves, so that no claim waits for a report of the load.
+	// Only one node resolves, so that no claim has to wait for a report of the load.
 	f := newFleet(t, setup{URL: redis.URL(), Zones: true, Capacity: 1000, Budget: timeout, Settle: 10 * timeout},
 		"us-1-a", "us-1-b", "us-1-c", "eu-1-a", "eu-1-b")
 	n, look := f.node("us-1-a"), newEye(t, redis.URL())
@@ -53,7 +53,7 @@ func TestPreferencesOverZones(t *testing.T) {
 		down = append(down, startProcess(t, s))
 	}
 	for _, id := range []lease.NodeID{"eu-1-a", "eu-1-b"} {
-		f.node(id).agent.SetLoad(700) // of 800, the soft ceiling: 50 rooms of two
+		f.node(id).agent.SetLoad(700) // of 800, the soft ceiling, so there is space for 50 rooms of two
 	}
 	redistest.Eventually(t, "seven nodes, two of them nearly full", func() error {
 		s := n.agent.Snapshot()
@@ -105,8 +105,8 @@ func TestPreferencesOverZones(t *testing.T) {
 	noScan(t, redis)
 }
 
-// explained fails the test unless Explain places a new room at a preference, and names the preference and the
-// headroom of each candidate.
+// explained fails the test unless Explain places a new room according to the given preference, and names the preference
+// and headroom of each candidate.
 func (f *fleet) explained(n *node, room string, d affinity.Demand, to string, candidates int) {
 	f.t.Helper()
 	e, err := n.rooms.Explain(f.t.Context(), room, d)

@@ -20,18 +20,17 @@ import (
 	"github.com/roost-cluster/roost/lease"
 )
 
-// nodeEnv is the environment variable with the setup of a node: it makes a process of this
-// test binary a node.
+// nodeEnv is the environment variable with the setup of a node. If it is set, a process of this test binary is a node.
 const nodeEnv = "ROOST_FLEETTEST_NODE"
 
-// Remote has the calls of a node in another process.
+// Remote provides the calls of a node in another process.
 type Remote struct {
 	n      *node
 	mu     sync.Mutex
 	hosted map[string]*affinity.Hosting
 }
 
-// Batch is the rooms of a call.
+// Batch contains the rooms of a call.
 type Batch struct{ Rooms []string }
 
 // Answer is the result of a call for one room.
@@ -99,7 +98,7 @@ func (r *Remote) Host(in Batch, out *[]Answer) error {
 	return nil
 }
 
-// Hosted returns the state of hosted rooms. A room that was never hosted is lost.
+// Hosted returns the state of hosted rooms. A room that was never hosted counts as lost.
 func (r *Remote) Hosted(in Batch, out *[]Answer) error {
 	*out = make([]Answer, len(in.Rooms))
 	r.mu.Lock()
@@ -122,7 +121,7 @@ func (r *Remote) History(_ struct{}, out *[]cluster.Event) error {
 	return nil
 }
 
-// serveNode runs a node until its parent ends.
+// serveNode runs a node until its parent process ends.
 func serveNode(text string) {
 	var s setup
 	err := json.Unmarshal([]byte(text), &s)
@@ -142,7 +141,7 @@ func serveNode(text string) {
 	n.close()
 }
 
-// pipes make a connection of two files.
+// pipes form a connection from two files.
 type pipes struct {
 	io.ReadCloser
 	w io.WriteCloser
@@ -186,7 +185,7 @@ func startProcess(tb testing.TB, s setup) *process {
 	return p
 }
 
-// kill is kill -9. It returns after the end of the process.
+// kill is like kill -9. It returns after the process has ended.
 func (p *process) kill() {
 	_ = p.Kill()
 	_ = p.rpc.Close()

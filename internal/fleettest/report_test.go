@@ -15,7 +15,7 @@ import (
 	"github.com/roost-cluster/roost/lease"
 )
 
-// lostRooms is a fleet of four nodes, and a fifth one in a process of its own, which hosts some rooms.
+// lostRooms returns a fleet of four nodes, and a fifth node in its own process, which hosts some rooms.
 func lostRooms(t *testing.T, url string) (*fleet, *process, map[string]affinity.Assignment) {
 	t.Helper()
 	f := newFleet(t, setup{URL: url, Budget: timeout}, "a", "b", "c", "d")
@@ -53,8 +53,8 @@ func lostRooms(t *testing.T, url string) (*fleet, *process, map[string]affinity.
 	return f, e, homes
 }
 
-// report reports each room eight times, at all nodes at once, until the answers name another node
-// or timeout has ended, and returns the answers.
+// report reports each room eight times, at all nodes simultaneously, until the answers name another node or timeout has
+// passed. It returns the answers.
 func (f *fleet) report(homes map[string]affinity.Assignment) map[string][]affinity.Assignment {
 	f.t.Helper()
 	const each = 8
@@ -88,7 +88,7 @@ func (f *fleet) report(homes map[string]affinity.Assignment) map[string][]affini
 	return answers
 }
 
-// moved returns how often each room was moved.
+// moved returns how many times each room was moved.
 func (f *fleet) moved() map[string]int {
 	all := make(map[string]int)
 	for _, n := range f.nodes {
@@ -99,8 +99,8 @@ func (f *fleet) moved() map[string]int {
 	return all
 }
 
-// The report of a client alone moves no room. However many clients report a room of a dead node, at several nodes, the
-// room moves once, and all get its new home.
+// The report of a client is not enough to move a room of a live node. If many clients report a room of a dead node at
+// several nodes, the room moves only once, and all answers name its new home.
 func TestReportsOfTheDead(t *testing.T) {
 	t.Parallel()
 	redis := redistest.Start(t)

@@ -15,7 +15,7 @@ import (
 	"github.com/roost-cluster/roost/internal/redistest"
 )
 
-// stage has rooms that clients join and leave, and all hostings so far.
+// stage contains rooms that clients join and leave, and all hostings so far.
 type stage struct {
 	*fleet
 	rooms []string
@@ -23,7 +23,7 @@ type stage struct {
 	all   map[*affinity.Hosting]*node
 }
 
-// join makes a client join a room: resolve at any node, then host on the resolved node.
+// join makes a client join a room: it resolves the room at a random node, and hosts it on the node that was returned.
 // Sometimes the room ends.
 func (s *stage) join(l *load) {
 	room, size := s.rooms[rand.IntN(len(s.rooms))], 2+rand.IntN(8)
@@ -37,7 +37,7 @@ func (s *stage) join(l *load) {
 	l.heed(over())
 	switch {
 	case errors.Is(err, affinity.ErrNotOwner) || errors.Is(err, affinity.ErrFenced):
-		return // its client would retry
+		return // a real client would retry
 	case err != nil:
 		s.t.Errorf("hosting %s: %v", room, err)
 		return
@@ -50,8 +50,8 @@ func (s *stage) join(l *load) {
 	}
 }
 
-// doubles returns an error if two nodes host one room; with confirmed, only if the store
-// has confirmed both.
+// doubles returns an error if two nodes host the same room. If confirmed is true, only hostings that the store has
+// confirmed count.
 func (s *stage) doubles(confirmed bool) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -63,7 +63,7 @@ func (s *stage) doubles(confirmed bool) error {
 	}
 	var faults []error
 	for room, live := range byRoom {
-		// One hosting may have ended, and the other started, between the two reads.
+		// Between the two reads, one hosting may have ended and the other may have started.
 		live = slices.DeleteFunc(live, lost)
 		if len(live) > 1 {
 			faults = append(faults, fmt.Errorf("%s is hosted by %v with epoch %d and by %v with %d", room,
@@ -73,13 +73,13 @@ func (s *stage) doubles(confirmed bool) error {
 	return errors.Join(faults...)
 }
 
-// Redis is repeatedly killed and restarted empty, or paused and resumed, while clients join
-// rooms. No client has to wait, and afterwards no room has two hosts.
+// Redis is repeatedly killed and restarted without data, or paused and resumed, while clients join rooms. No client has
+// to wait, and afterwards no room has two hosts.
 func TestComesAndGoes(t *testing.T) {
 	long(t)
 	t.Parallel()
 	redis := redistest.Start(t)
-	// Small nodes, so that many rooms are not on the node of their hash.
+	// The nodes are so small that many rooms are not on the node of their hash.
 	f := newFleet(t, setup{URL: redis.URL(), Capacity: 700, ReportLoad: true}, "a", "b", "c", "d")
 	s := &stage{fleet: f, rooms: names(100), all: make(map[*affinity.Hosting]*node)}
 	l, look := newLoad(t), newEye(t, redis.URL())
@@ -104,7 +104,7 @@ func TestComesAndGoes(t *testing.T) {
 		redistest.Eventually(t, "all rooms to be hosted", func() error { return s.hosted(look) })
 		t.Logf("away for %v (killed: %t): all were hosted %v later; %d conflicts so far", absence.ms*time.Millisecond, absence.killed,
 			time.Since(back).Round(10*time.Millisecond), s.conflicts())
-		// On a busy machine the store may still be too late for a join.
+		// On a busy machine, the store may still be too late for a join.
 		settle(t, "once it is back", time.Second, func() error { return s.doubles(true) })
 	}
 	l.stop()
@@ -114,8 +114,8 @@ func TestComesAndGoes(t *testing.T) {
 	noScan(t, redis)
 }
 
-// hosted returns nil if each room is hosted once, on the node of its pin, and the store decides
-// joins.
+// hosted returns nil if each room is hosted exactly once, on the node that it is pinned to, and the store decides about
+// joins again.
 func (s *stage) hosted(look *eye) error {
 	s.mu.Lock()
 	all := maps.Clone(s.all)
@@ -123,7 +123,7 @@ func (s *stage) hosted(look *eye) error {
 	return errors.Join(s.wellAgain(), s.doubles(false), look.pinned(all))
 }
 
-// wait is the duration of a fault.
+// wait waits for the duration of a fault.
 func wait(d time.Duration) { <-time.After(d) }
 
 func (s *stage) conflicts() (n uint64) {
@@ -133,8 +133,7 @@ func (s *stage) conflicts() (n uint64) {
 	return n
 }
 
-// accounts fails the test unless each conflict was reported, to the host of the room and in
-// the counters.
+// accounts fails the test unless each conflict was reported both to the host of the room and in the counters.
 func (s *stage) accounts() {
 	s.t.Helper()
 	why := make(map[string]uint64)

@@ -10,7 +10,7 @@ import (
 	"github.com/roost-cluster/roost/internal/redistest"
 )
 
-// others are settings that differ from those of a fleet, with what the error says of them.
+// others returns settings that differ from the settings of a fleet. The keys are parts of the expected errors.
 func others(s setup) map[string]setup {
 	s.ID, s.Join = "x", nil
 	partitions, prefix, cost, name := s, s, s, s
@@ -23,7 +23,7 @@ func others(s setup) map[string]setup {
 	}
 }
 
-// takesRooms fails the test unless all nodes place rooms, and the hosted ones are still there.
+// takesRooms fails the test unless all nodes place rooms and the hosted rooms still have their hosts.
 func (f *fleet) takesRooms(hosted map[*affinity.Hosting]*node) {
 	f.t.Helper()
 	for _, n := range f.nodes {
@@ -38,7 +38,7 @@ func (f *fleet) takesRooms(hosted map[*affinity.Hosting]*node) {
 	}
 }
 
-// isRefused waits until a node finds out that it is refused.
+// isRefused waits until a node notices that it is refused.
 func isRefused(t *testing.T, n *node, text string) {
 	t.Helper()
 	redistest.Eventually(t, "the other node to be refused", func() error {
@@ -49,8 +49,9 @@ func isRefused(t *testing.T, n *node, text string) {
 	})
 }
 
-// A node with another number of partitions, prefix or Cost, or of another cluster, is refused by name, the nodes
-// that run are not, and nodes with equal settings come and go. When all have ended, other settings are accepted.
+// A node with a different number of partitions, prefix or Cost, or from another cluster, is refused with an error that
+// names the difference. The running nodes are not refused, and nodes with equal settings can start and stop. After all
+// nodes have ended, other settings are accepted.
 func TestSettings(t *testing.T) {
 	t.Parallel() // it mostly waits
 	f := newFleet(t, setup{URL: redistest.Start(t).URL()}, "a", "b")
@@ -86,8 +87,8 @@ func TestSettings(t *testing.T) {
 	f.start("a")
 }
 
-// Redis returns without its data to a node that has rooms, and to one with other settings that started meanwhile.
-// The first node continues, even if the other one is faster.
+// Redis loses its data and returns. One node has rooms, and another node with other settings has started in the
+// meantime. The first node continues, even if the other node reaches Redis first.
 func TestSettingsAfterRestart(t *testing.T) {
 	long(t)
 	t.Parallel() // it mostly waits

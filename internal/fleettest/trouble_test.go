@@ -12,17 +12,17 @@ import (
 )
 
 const (
-	// budget is the default of affinity.Config.
+	// budget is the default of affinity.Config.Budget.
 	budget = 150 * time.Millisecond
 
-	// late is by how much a waiting join exceeds the budget; see stopwatch. A client gives
-	// up a hanging server after more than 2 s, and joins must not wait for that.
+	// late is how much a join exceeds the budget if it waits for the store (see stopwatch). A client gives up a hanging
+	// server after more than 2 s, and joins must not wait that long.
 	late = 1500 * time.Millisecond
 )
 
-// site is a Redis of some kind, with its faults.
+// site is some kind of Redis installation with a fault.
 type site struct {
-	url, direct string // for the nodes, and without a link
+	url, direct string // the URL for the nodes, and the URL that bypasses the link
 	servers     []*redistest.Server
 	begin, end  func()
 	lossy       bool // confirmed pins may be lost
@@ -42,7 +42,7 @@ func linked(t *testing.T, begin func(*redistest.Link)) site {
 	return s
 }
 
-// failover kills a master.
+// failover returns a site in which the master is killed.
 func failover(t *testing.T, prepare func(master, replica *redistest.Server)) site {
 	sentinel := redistest.StartSentinel(t)
 	return site{
@@ -60,7 +60,7 @@ func failover(t *testing.T, prepare func(master, replica *redistest.Server)) sit
 	}
 }
 
-// troubles are by name. Each is started when its test runs.
+// troubles returns the faults by name. Each Redis is only started when its test runs.
 func troubles() map[string]func(*testing.T) site {
 	return map[string]func(*testing.T) site{
 		"down": func(t *testing.T) site {
@@ -116,7 +116,7 @@ func troubles() map[string]func(*testing.T) site {
 			return site{
 				url: cluster.URL(), direct: cluster.URL(),
 				begin: func() {
-					master := cluster.Owner("roost:lives") // the worst of all masters
+					master := cluster.Owner("roost:lives") // losing this master is the worst case
 					master.WaitReplicas(1)
 					master.Kill()
 				},
@@ -126,8 +126,8 @@ func troubles() map[string]func(*testing.T) site {
 	}
 }
 
-// During every outage of Redis, joins return in time and hosted rooms stay. Afterwards the
-// store decides again, and all pins are there.
+// During every kind of Redis outage, joins return in time and hosted rooms keep their hosts. Afterwards, the store
+// decides again, and all pins exist.
 func TestRedisInTrouble(t *testing.T) {
 	long(t)
 	t.Parallel()
@@ -142,7 +142,7 @@ func TestRedisInTrouble(t *testing.T) {
 			look := newEye(t, s.direct)
 			before := look.mustPins(rooms)
 
-			// No client joins the other half: their hosts must pin those again.
+			// No client joins the other half of the rooms, so their hosts have to pin them again.
 			joined := rooms[:len(rooms)/2]
 			f.introduce(joined)
 			l := f.load(joined, "during-")
@@ -190,8 +190,8 @@ func (f *fleet) scatter(rooms []string) {
 	}
 }
 
-// introduce makes every node cache the pins. A node without a cached pin could claim a room
-// for another node, if the store has lost the pin and a busy machine delays its host.
+// introduce makes every node cache the pins. Otherwise, if the store has lost a pin and a busy machine delays the
+// room's host, a node could claim the room for another node.
 func (f *fleet) introduce(rooms []string) {
 	f.t.Helper()
 	for _, n := range f.nodes {
@@ -217,14 +217,14 @@ func allHosted(hosted map[*affinity.Hosting]*node) error {
 	return nil
 }
 
-// wellAgain returns nil if the store decides about a new room at each node.
+// wellAgain returns nil if at each node, the store decides about a new room.
 func (f *fleet) wellAgain() error {
 	for _, n := range f.nodes {
 		room := fmt.Sprint("probe-", rand.Uint64())
 		if a, err := n.rooms.Resolve(f.t.Context(), room, affinity.Demand{}); err != nil || a.Source == affinity.Degraded {
 			return fmt.Errorf("%s says %#v, %w", n.incarnation(), a, err)
 		}
-		if n.rooms.Stats().StoreDoubt { // a breaker closes only at a call
+		if n.rooms.Stats().StoreDoubt { // a breaker only closes during a call
 			return fmt.Errorf("%s does not reach the store", n.incarnation())
 		}
 	}

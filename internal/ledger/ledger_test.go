@@ -9,7 +9,7 @@ import (
 	"github.com/roost-cluster/roost/placement"
 )
 
-// Every contradiction is a problem, and so is every difference to the node's state.
+// Every contradiction is a problem, and so is every difference from the node's state.
 func TestFaults(t *testing.T) {
 	first := events.Batch{Version: 1, Acquired: []events.Ownership{{Partition: 3, Since: 1}}, Joined: []lease.NodeID{"a"}}
 	owned, members := []placement.Partition{3}, []lease.NodeID{"a"}

@@ -17,7 +17,7 @@ import (
 
 func TestMain(m *testing.M) { leak.Main(m) }
 
-// book is a handler that tests hold up. It keeps its lines as "level message attributes".
+// book is a handler that tests can block. It keeps its lines as "level message attributes".
 type book struct {
 	*page
 	slog.Handler
@@ -122,7 +122,7 @@ func TestInOrder(t *testing.T) {
 	})
 }
 
-// The oldest lines are dropped, and the gap is said where it is.
+// The queue drops the oldest lines, and reports the gap at the place where they are missing.
 func TestBlocked(t *testing.T) {
 	inBubble(t, func(t *testing.T, b book, log *slog.Logger, q *Queue, _ func()) {
 		hold := make(chan struct{})
@@ -152,7 +152,7 @@ func TestBlocked(t *testing.T) {
 	})
 }
 
-// A line that fails counts. One line a minute says so, and one at the end.
+// Lines that the handler fails to write are counted. The queue reports them at most once a minute, and once at the end.
 func TestFailing(t *testing.T) {
 	inBubble(t, func(t *testing.T, b book, log *slog.Logger, q *Queue, end func()) {
 		full := errors.New("no space left on device")
@@ -179,7 +179,8 @@ func TestFailing(t *testing.T) {
 	})
 }
 
-// The handler can change its level. It is not asked for each line, and not by the caller.
+// The handler can change its level. The queue does not ask the handler for each line, and never asks in the goroutine
+// of the caller.
 func TestLevel(t *testing.T) {
 	inBubble(t, func(t *testing.T, b book, log *slog.Logger, q *Queue, _ func()) {
 		enabled := func(want bool) {
@@ -218,7 +219,7 @@ func TestLevel(t *testing.T) {
 	})
 }
 
-// The end waits for the handler, for a second at most. Lines after it count as dropped.
+// end waits for the handler, but at most for a second. Later lines count as dropped.
 func TestEnd(t *testing.T) {
 	for _, blocked := range []time.Duration{0, flushTime / 2, time.Hour} {
 		inBubble(t, func(t *testing.T, b book, log *slog.Logger, q *Queue, end func()) {
@@ -252,7 +253,7 @@ func TestEnd(t *testing.T) {
 	}
 }
 
-// Lines of many goroutines: each is written or counted.
+// Many goroutines log concurrently. Each line is either written or counted.
 func TestConcurrent(t *testing.T) {
 	b := newBook()
 	log, q, end := Through(slog.New(b))

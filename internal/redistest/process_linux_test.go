@@ -11,13 +11,13 @@ import (
 	"testing"
 )
 
-// TestDiesWithTest kills a test process with a server, which is this program run again, and
-// checks that the server ends.
+// TestDiesWithTest starts this program again as a test process with a server, kills it, and checks that the server
+// ends.
 func TestDiesWithTest(t *testing.T) {
 	const child = "REDISTEST_CHILD"
 	if os.Getenv(child) != "" {
 		fmt.Fprintln(os.Stderr, Start(t).Addr())
-		<-t.Context().Done() // never: the process is killed
+		<-t.Context().Done() // never returns, because the process is killed
 		return
 	}
 	cmd := exec.Command(os.Args[0], "-test.run=^"+t.Name()+"$")
@@ -56,7 +56,7 @@ func dials(addr string) bool {
 	return err == nil
 }
 
-// TestPortIsReserved: a port that has been given out is nobody else's, also before its server listens.
+// TestPortIsReserved: once a port has been given to a test, no other process gets it, even before the server listens.
 func TestPortIsReserved(t *testing.T) {
 	const child = "REDISTEST_PORT"
 	if port, err := strconv.Atoi(os.Getenv(child)); err == nil {

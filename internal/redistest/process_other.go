@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// stop and resume are SIGSTOP and SIGCONT with their numbers on macOS and the BSDs. Windows has no such
-// signals: the package compiles there, but Pause fails the test.
+// stop and resume are SIGSTOP and SIGCONT with their numbers on macOS and the BSDs. Windows has no such signals, so the
+// package compiles there, but Pause fails the test.
 const stop, resume = syscall.Signal(17), syscall.Signal(19)
 
 func dieWithTest(*exec.Cmd) {}

@@ -36,7 +36,7 @@ func TestWaitReplicas(t *testing.T) {
 	}
 }
 
-// TestPortTaken holds the port that Restart needs for a while.
+// TestPortTaken: another process takes the port that Restart needs, and releases it after a while.
 func TestPortTaken(t *testing.T) {
 	s := Start(t)
 	s.Kill()
@@ -51,7 +51,7 @@ func TestPortTaken(t *testing.T) {
 	s.Restart()
 }
 
-// TestMissing: without a server that can run, a test fails at once and says what to do.
+// TestMissing: if no server can be started, a test fails immediately and says what to do.
 func TestMissing(t *testing.T) {
 	old := filepath.Join(t.TempDir(), "redis-6") // as Redis 6 does
 	script := "#!/bin/sh\necho 'Bad directive or wrong number of arguments'\nexit 1\n"

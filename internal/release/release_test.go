@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// The name of a release, of a commit without a tag, of a clone, and of roost inside another program.
+// Name works for a release, a commit without a tag, a clone, and roost inside another program.
 func TestName(t *testing.T) {
 	main := func(version string) *debug.BuildInfo {
 		return &debug.BuildInfo{Main: debug.Module{Path: module, Version: version}}

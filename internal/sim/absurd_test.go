@@ -16,10 +16,10 @@ import (
 	"github.com/roost-cluster/roost/placement/assignment"
 )
 
-// A holder of the key sends an absurd message about n01, as if it were n02, to all nodes,
-// once or for ten seconds. It is refused, or within 90 s all nodes list n01 again as it
-// was, and agree. A newcomer still joins. A later incarnation is sent once only: if its
-// heartbeats went on, it would be a later process of n01, and n01 would have to stop.
+// An attacker who has the key pretends to be n02, and sends an absurd message about n01 to all nodes, once or for ten
+// seconds. Either the nodes reject the message, or within 90 s all nodes list n01 as before, and agree. A newcomer can
+// still join. A later incarnation is only sent once, because continued heartbeats would look like a later process of
+// n01, and n01 would have to stop.
 func TestAbsurdValues(t *testing.T) {
 	const maxIncarnation, maxStart = 1 << 62, 1 << 52
 	later := func(f *forgery, incarnation uint64, state lease.State) {
@@ -69,7 +69,7 @@ func TestAbsurdValues(t *testing.T) {
 	}
 }
 
-// forgery is a message of n02 with the record of n01 and a heartbeat of it.
+// forgery is a message from n02 with the record of n01 and a heartbeat of n01.
 type forgery struct {
 	*lease.Message
 	record    *lease.Record
@@ -94,8 +94,7 @@ func (f *forgery) send(c fleet) {
 	}
 }
 
-// heals fails the test unless all nodes list n01 as before within 90 s, agree, and take
-// in a newcomer.
+// heals fails the test unless within 90 s all nodes list n01 as before, agree, and accept a newcomer.
 func (c fleet) heals(before lease.Member) {
 	c.t.Helper()
 	listed := func() bool {
@@ -118,7 +117,7 @@ func (c fleet) heals(before lease.Member) {
 	c.agree(2 * time.Second)
 }
 
-// The same for assignments: a forged one is refused, or all nodes agree again.
+// Absurd assignments have no lasting effect, either: the nodes reject a forged assignment, or agree again.
 func TestAbsurdAssignments(t *testing.T) {
 	of := func(c fleet, who assignment.Coordinator) []byte {
 		c.t.Helper()
@@ -160,7 +159,7 @@ func TestAbsurdAssignments(t *testing.T) {
 			c.Run(youth)
 			before, extra := c.Owners(), append([]byte{2}, tc.forge(c)...)
 			p := c.StartWith("new", sim.Setup{})
-			for range 100 { // also while a newcomer has no assignment yet
+			for range 100 { // even while a newcomer has no assignment yet
 				c.Run(10 * time.Millisecond)
 				f := newForgery(c, last)
 				f.Heartbeats, f.Records, f.Extra = nil, nil, extra
@@ -179,7 +178,7 @@ func TestAbsurdAssignments(t *testing.T) {
 	}
 }
 
-// atVersion returns the encoding of a with another version.
+// atVersion returns the encoding of a, with a different version.
 func atVersion(a *assignment.Assignment, version uint64) []byte {
 	b := a.Encode()
 	_, format := binary.Uvarint(b)

@@ -95,8 +95,7 @@ func (c *Cluster) agreed() bool {
 	return len(wrongOwners(nodes)) == 0
 }
 
-// sees reports whether the members of p are exactly these nodes, and whether it has the
-// table of the first of them.
+// sees reports whether the members of p are exactly these nodes, and whether p has the same table as the first of them.
 func (p *Process) sees(nodes []*Process) bool {
 	v := p.glance()
 	t := v.Table

@@ -280,12 +280,12 @@ func (c *Cluster) Restart(id string) {
 // Pause stops a process, like SIGSTOP. Messages to it wait.
 func (c *Cluster) Pause(id string) {
 	p := c.Node(id)
-	p.View() // the interrupted turn must not publish anything any more
+	p.View() // the interrupted turn must not publish anything anymore
 	p.status = paused
 }
 
-// Resume continues a paused process. The process finishes the interrupted turn, and reads the clock before it
-// reads the messages that waited, because that is the worst case.
+// Resume continues a paused process. The process finishes the interrupted turn. Then it reads the clock before it reads
+// the waiting messages, because that is the worst case.
 func (c *Cluster) Resume(id string) { c.Node(id).Resume() }
 
 // Resume is like Cluster.Resume, but also works for a process whose id another process has taken over.
@@ -315,8 +315,8 @@ func (c *Cluster) Suspend(id string) {
 	c.probe()
 }
 
-// Wake continues a suspended process. Its wall clock is right again, unless stale is set: then the wall clock
-// stood still, too.
+// Wake continues a suspended process. Its wall clock is right again, unless stale is set. If stale is set, the wall
+// clock stood still during the suspension, too.
 func (c *Cluster) Wake(id string, stale bool) {
 	p := c.Node(id)
 	if p.status != suspended {

@@ -9,7 +9,7 @@ import (
 	"github.com/roost-cluster/roost/placement"
 )
 
-// twice lets time pass, and returns for how long partitions had two owners.
+// twice lets time pass, and returns how long there were partitions with two owners.
 func (c fleet) twice(d time.Duration, nodes ...string) (twice time.Duration) {
 	for range d / (10 * time.Millisecond) {
 		if c.Run(10 * time.Millisecond); c.owned(nodes...) > placement.DefaultPartitions {
@@ -19,7 +19,7 @@ func (c fleet) twice(d time.Duration, nodes ...string) (twice time.Duration) {
 	return twice
 }
 
-// All nodes were drained, and come back at the same moment: none of them owns everything for a moment.
+// All nodes were drained, and are undrained at the same moment. No node owns everything in the meantime.
 func TestAllComeBack(t *testing.T) {
 	all := ids(10)
 	c := started(t, 10, sim.Options{Seed: 3})
@@ -38,7 +38,7 @@ func TestAllComeBack(t *testing.T) {
 	}
 }
 
-// A newcomer that is undrained before its first table takes its share with that table.
+// A newcomer that is undrained before its first table gets its share in that table.
 func TestComesBackBeforeItsTable(t *testing.T) {
 	for _, wait := range []time.Duration{0, 100 * time.Millisecond} {
 		c := started(t, 5, sim.Options{Seed: 3})

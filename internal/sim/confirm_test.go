@@ -11,8 +11,9 @@ import (
 	"github.com/roost-cluster/roost/lease"
 )
 
-// Two members are cut off from a third, meet a node whose time is ahead, and crash. What
-// they sent last, sent again when the time of the third gets there, revives nobody.
+// Two members are cut off from a third member, meet a node whose clock is ahead, and crash. Their last messages are
+// replayed when the time of the third member reaches the time of these messages. They do not make a dead node come
+// back.
 func TestExpiredNodeHadStepped(t *testing.T) {
 	r := &tape{}
 	c := newFleet(t, sim.Options{Tap: r.write, Config: func(cfg *node.Config) { cfg.MaxSkew = year }})
@@ -39,8 +40,8 @@ func TestExpiredNodeHadStepped(t *testing.T) {
 	}
 }
 
-// The recordings of thousands of nodes of a former cluster whose time was ahead fill the
-// pending challenges of a member. A newcomer joins nevertheless.
+// Replayed messages from more than a thousand nodes of a former cluster, whose time was ahead, fill the pending
+// challenges of a member. A newcomer can join nevertheless.
 func TestJoinWithPendingChallengesFull(t *testing.T) {
 	c := started(t, 3, sim.Options{})
 	recorded := formerNodes(c.Node("n00").Now())
@@ -52,7 +53,7 @@ func TestJoinWithPendingChallengesFull(t *testing.T) {
 	}
 }
 
-// formerNodes returns the recordings of so many nodes that the pending challenges are full of them.
+// formerNodes returns recorded messages from so many nodes that they fill the pending challenges of a node.
 func formerNodes(now time.Time) (recorded tape) {
 	at := now.Add(10 * time.Minute)
 	for i := range 1100 {
@@ -65,8 +66,8 @@ func formerNodes(now time.Time) (recorded tape) {
 	return recorded
 }
 
-// The same recordings fill the pending challenges of a newcomer, and those of both sides of a split
-// that is over. A full state finds a place there.
+// The same messages fill the pending challenges of a newcomer, and then of both sides of a split that has ended. There
+// is still room for a full state.
 func TestStatesWithPendingChallengesFull(t *testing.T) {
 	c := started(t, 4, sim.Options{})
 	flood := func(until time.Duration, ids ...string) {
@@ -91,8 +92,8 @@ func TestStatesWithPendingChallengesFull(t *testing.T) {
 	c.check()
 }
 
-// Newcomers that list each other as seeds, one with a wrong clock, move the time of a
-// cluster by nothing: they wait for the answer of a member.
+// Newcomers that list each other as seeds, one of them with a wrong clock, do not change the time of a cluster, because
+// they wait for the answer of a member.
 func TestWrongClocksTogether(t *testing.T) {
 	for seed := range uint64(40) {
 		var last *lease.Message

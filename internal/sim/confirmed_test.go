@@ -19,7 +19,7 @@ func watched(t *testing.T, n int, opts sim.Options) fleet {
 	return c
 }
 
-// All nodes agree on the end of a process within a second, long before its lease ends.
+// When a process ends, all nodes agree on this within a second, long before its lease ends.
 func TestKill(t *testing.T) {
 	for _, n := range []int{2, 3, 10, 50} {
 		c := watched(t, n, sim.Options{})
@@ -30,8 +30,8 @@ func TestKill(t *testing.T) {
 	}
 }
 
-// A tenth of the nodes is killed at the same moment. Nearly all of them have two watchers that go on.
-// The end of the others is that of their leases. TestScale has 260 nodes with loss.
+// A tenth of the nodes is killed at the same moment. Nearly all of them have two watchers that survive, so their end is
+// confirmed. The leases of the others expire. TestScale has 260 nodes with loss.
 func TestKillsInALargeFleet(t *testing.T) {
 	n := 100
 	if *long {
@@ -53,7 +53,7 @@ func TestKillsInALargeFleet(t *testing.T) {
 	}
 }
 
-// A host that vanishes with its process is found by the keep-alives of the streams.
+// If a host vanishes together with its process, the keep-alives of the watch streams detect this.
 func TestVanishedHost(t *testing.T) {
 	for _, n := range []int{3, 10, 50} {
 		c := watched(t, n, sim.Options{})
@@ -62,8 +62,8 @@ func TestVanishedHost(t *testing.T) {
 	}
 }
 
-// What moves nothing: a pause, with and without loss, the loss of 30 % of the packets of a host, and a
-// reset of all streams of a node, also one after which it accepts no more.
+// None of these faults moves a partition: a pause, with and without loss, the loss of 30 % of the packets of a host,
+// and a reset of all streams of a node, even if the node accepts no streams afterwards.
 func TestUnconfirmed(t *testing.T) {
 	for _, c := range []struct {
 		name    string
@@ -126,7 +126,7 @@ func TestUnconfirmed(t *testing.T) {
 	}
 }
 
-// One member that reports all others, again and again, ends nobody.
+// A single member that keeps reporting all other members as ended has no effect.
 func TestForgedFailureReports(t *testing.T) {
 	c := started(t, 10, sim.Options{})
 	r := c.record()
@@ -146,7 +146,7 @@ func TestForgedFailureReports(t *testing.T) {
 	}
 }
 
-// A process that is killed and started again is away at most once, and back once.
+// If a process is killed and started again, partitions move away from its node at most once, and all of them return.
 func TestKillAndRestart(t *testing.T) {
 	for _, pause := range []time.Duration{0, 100 * time.Millisecond, 300 * time.Millisecond, time.Second} {
 		for _, same := range []bool{false, true} {
@@ -183,7 +183,7 @@ func TestKillAndRestart(t *testing.T) {
 	}
 }
 
-// Each node publishes why another one is gone.
+// Each node publishes why another node is gone.
 func TestReasons(t *testing.T) {
 	for _, c := range []struct {
 		why       lease.Reason

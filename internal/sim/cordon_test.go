@@ -17,7 +17,7 @@ func (c fleet) cordon(by, id string, d time.Duration) {
 	}
 }
 
-// knowCordoned reports whether exactly these nodes are cordoned in the view of the others.
+// knowCordoned reports whether all the given nodes know that exactly these nodes are cordoned.
 func (c fleet) knowCordoned(nodes []string, cordoned ...string) bool {
 	return !slices.ContainsFunc(nodes, func(id string) bool {
 		var known []string
@@ -28,9 +28,9 @@ func (c fleet) knowCordoned(nodes []string, cordoned ...string) bool {
 	})
 }
 
-// A cordoned node of 50 owns nothing within a second at 20 % loss, and its partitions come
-// back to it at the end, at all nodes at about the same moment. Nothing else moves, and it
-// stays a member all the time.
+// A cordon of one of 50 nodes works at 20 % packet loss: the node owns nothing within a second. When the cordon ends,
+// the node's partitions return to it, at about the same moment at all nodes. Nothing else moves, and the node remains a
+// member.
 func TestCordon(t *testing.T) {
 	for seed := range uint64(3) {
 		c := started(t, 50, sim.Options{Seed: seed, Loss: 0.2})
@@ -89,8 +89,8 @@ func TestCordon(t *testing.T) {
 	}
 }
 
-// A node that restarts while it is cordoned stays cordoned, for members and newcomers, and
-// for itself from its first table on.
+// A node that restarts while it is cordoned stays cordoned for members, for newcomers, and for itself from its first
+// table on.
 func TestCordonedNodeRestarts(t *testing.T) {
 	c := started(t, 10, sim.Options{Seed: 1, Loss: 0.2})
 	c.cordon("n03", "n07", 30*time.Second)
@@ -115,8 +115,8 @@ func TestCordonedNodeRestarts(t *testing.T) {
 	}
 }
 
-// Both sides of a split cordon and cancel. After the heal all nodes hold the last word on
-// each node.
+// During a split, both sides start and cancel cordons. After the split, all nodes know the last decision about each
+// node.
 func TestCordonsInASplit(t *testing.T) {
 	c := started(t, 20, sim.Options{Seed: 1, Loss: 0.2})
 	all := ids(20)
@@ -127,11 +127,11 @@ func TestCordonsInASplit(t *testing.T) {
 	left, right := all[:10], all[10:]
 	c.Split(left, right)
 	c.Run(2 * ttl)
-	c.cordon("n10", "n11", 5*time.Minute) // one side alone knows the node
+	c.cordon("n10", "n11", 5*time.Minute) // only one side knows the node
 	c.cordon("n03", "n04", 5*time.Minute)
 	c.cordon("n03", "n01", 0) // one side ends a cordon
 	c.Run(time.Second)
-	c.cordon("n05", "n02", 4*time.Minute) // it ends later than decided on the other side
+	c.cordon("n05", "n02", 4*time.Minute) // it ends later than the other side decided
 	c.Run(30 * time.Second)
 	if !c.knowCordoned(left, "n02", "n04") || !c.knowCordoned(right, "n01", "n02", "n11") {
 		t.Fatal("the sides do not hold their own cordons")
@@ -154,7 +154,7 @@ func TestCordonsInASplit(t *testing.T) {
 	}
 }
 
-// The news of twenty cordons, which do not fit into one packet, reaches 100 nodes.
+// Twenty cordons do not fit into one packet. All 100 nodes learn about them nevertheless.
 func TestManyCordons(t *testing.T) {
 	c := started(t, 100, sim.Options{Seed: 1, Loss: 0.2})
 	var cordoned []string

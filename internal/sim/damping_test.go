@@ -10,8 +10,8 @@ import (
 	"github.com/roost-cluster/roost/internal/sim"
 )
 
-// Nodes that crash together make one new table, though their leases run out one by one, over
-// a heartbeat interval. A single crash waits for nothing.
+// Nodes that crash together cause one new table, although their leases expire at different times within a heartbeat
+// interval. After a single crash, there is no delay.
 func TestCrashesMakeOneTable(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
@@ -40,8 +40,8 @@ func TestCrashesMakeOneTable(t *testing.T) {
 	}
 }
 
-// longestWait lets time pass, and returns the longest time between the first new loss that
-// a node saw and the table without it.
+// longestWait lets time pass. It returns the longest time between the first new loss that a node saw and the next table
+// of this node.
 func (c fleet) longestWait(limit time.Duration) (longest time.Duration) {
 	type look struct {
 		expired, tables uint64
@@ -71,14 +71,13 @@ func (c fleet) longestWait(limit time.Duration) (longest time.Duration) {
 	return longest
 }
 
-// comesAndGoes is a fleet of which one node comes and goes.
+// comesAndGoes is a fleet in which one node keeps leaving and returning.
 type comesAndGoes struct {
 	fleet
 	id string
 }
 
-// changes returns the largest number of tables that a node other than the one that comes
-// and goes has had.
+// changes returns the largest number of tables that any node had, except the node that keeps leaving and returning.
 func (c *comesAndGoes) changes() (most uint64) {
 	for _, id := range c.IDs() {
 		if id != c.id {
@@ -88,7 +87,7 @@ func (c *comesAndGoes) changes() (most uint64) {
 	return most
 }
 
-// flapping returns for how much longer the members take a node for flapping; 0 = they do not.
+// flapping returns how much longer the members consider a node to be flapping, or 0 if they don't.
 func (c fleet) flapping(id string) time.Duration {
 	c.t.Helper()
 	var at time.Time
@@ -102,8 +101,8 @@ func (c fleet) flapping(id string) time.Duration {
 	return at.Sub(c.Node(c.IDs()[0]).Now())
 }
 
-// A node that comes and goes changes the tables of the others five times at most: it goes three
-// times, and comes back twice. Then it owns nothing until it has stayed.
+// A node that keeps leaving and returning changes the tables of the other nodes at most five times, because it leaves
+// three times and returns twice. Then it owns nothing until it has stayed for a while.
 func TestDamping(t *testing.T) {
 	t.Parallel()
 	crashLoop := func(c *comesAndGoes) {
@@ -167,7 +166,7 @@ func TestDamping(t *testing.T) {
 	}
 }
 
-// What operators do to a fleet holds no node back.
+// No node is flapping because of what operators usually do to a fleet.
 func TestRestartsAreNotDamped(t *testing.T) {
 	t.Parallel()
 	roll := func(c fleet, rounds int, end func(id string)) {
@@ -226,8 +225,7 @@ func TestRestartsAreNotDamped(t *testing.T) {
 	}
 }
 
-// A node that has lost most of the others, since these crashed, has not come and gone itself:
-// its own first crash is the first one.
+// A node whose peers crashed and returned is not flapping because of that. Its own first crash counts as its first.
 func TestSurvivorsAreNotDamped(t *testing.T) {
 	t.Parallel()
 	c := started(t, 6, sim.Options{})
@@ -245,17 +243,17 @@ func TestSurvivorsAreNotDamped(t *testing.T) {
 	}
 }
 
-// Nodes that are paused again and again are the ones that come and go, also if they are the
-// larger half. The others have not ended, so the first crash of one of these is the first one.
+// Only the nodes that are paused repeatedly can be flapping, even if they are the majority. The other nodes have not
+// ended, so their first crash counts as their first.
 func TestPausesAreDamped(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {
 		nodes, paused, rounds int
-		flapping              bool // the first of the paused nodes is
+		flapping              bool // whether the first of the paused nodes is flapping
 		opts                  sim.Options
 	}{
 		"one of two":                 {2, 1, 4, true, sim.Options{}},
-		"one of two, by majority":    {2, 1, 4, false, majority(1)}, // the other one is isolated, and cannot own
+		"one of two, by majority":    {2, 1, 4, false, majority(1)}, // the other node is isolated, so it cannot own anything
 		"three of five":              {5, 3, 2, false, sim.Options{}},
 		"three of five, loss":        {5, 3, 2, false, sim.Options{Seed: 1, Loss: 0.2}},
 		"three of five, four times":  {5, 3, 4, false, sim.Options{}},
@@ -293,8 +291,8 @@ func TestPausesAreDamped(t *testing.T) {
 	}
 }
 
-// However many nodes come and go, half of the members own partitions at the end, and all do
-// once the fleet is quiet.
+// No matter how many nodes leave and return, half of the members own partitions in the end, and all members do once the
+// fleet is quiet.
 func TestDampingSparesTheFleet(t *testing.T) {
 	t.Parallel()
 	for name, disturb := range map[string]func(c fleet){

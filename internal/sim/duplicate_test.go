@@ -9,10 +9,10 @@ import (
 	"github.com/roost-cluster/roost/internal/sim"
 )
 
-// A process was paused, or not at all, and another one was started under its id. The earlier
-// process owns nothing as soon as it hears of the later one, and then ends.
+// A process is started under the id of a process that is paused or running. The earlier process owns nothing as soon as
+// it hears of the later process, and then ends.
 func TestTwoLives(t *testing.T) {
-	const learn = 300 * time.Millisecond // of the later process, at 30 % loss
+	const learn = 300 * time.Millisecond // how long it takes to learn of the later process, at 30 % loss
 	pauses := []time.Duration{0, 500 * time.Millisecond, 4 * time.Second, 5500 * time.Millisecond, 7 * time.Second, 20 * time.Second}
 	starts := []time.Duration{0, 100 * time.Millisecond, 400 * time.Millisecond, 1500 * time.Millisecond, 3 * time.Second}
 	for seed, loss := range []float64{0, 0, 0.3, 0.3} {
@@ -21,7 +21,7 @@ func TestTwoLives(t *testing.T) {
 				if before > pause {
 					continue
 				}
-				c := started(t, 5, sim.Options{Seed: uint64(10 + seed), Loss: loss}) // at 30 % loss, one of a hundred takes longer
+				c := started(t, 5, sim.Options{Seed: uint64(10 + seed), Loss: loss}) // at 30 % loss, one run in a hundred takes longer
 				earlier := c.Node("n01")
 				c.Pause("n01")
 				c.Run(pause - before)
@@ -46,7 +46,7 @@ func TestTwoLives(t *testing.T) {
 	}
 }
 
-// The same for the only node, where each of the two processes has to hear of the other itself.
+// The same happens if there is no other node. Then each of the two processes has to hear of the other process directly.
 func TestTwoLivesAlone(t *testing.T) {
 	c := started(t, 1, sim.Options{})
 	earlier := c.Node("n00")
@@ -58,8 +58,8 @@ func TestTwoLivesAlone(t *testing.T) {
 	c.agree(ttl)
 }
 
-// A process whose clock was set back finds a record of its id that is later. It owns nothing
-// until that process has been silent for a TTL.
+// A process restarts after its clock was set back, and finds a record with its id and a later start. It owns nothing
+// until the process of that record has been silent for a TTL.
 func TestClockSetBack(t *testing.T) {
 	for _, gone := range []time.Duration{100 * time.Millisecond, time.Second, 10 * time.Second, 40 * time.Second} {
 		c := started(t, 5, sim.Options{Seed: 1})

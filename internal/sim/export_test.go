@@ -6,7 +6,7 @@ import (
 	"github.com/roost-cluster/roost/lease"
 )
 
-// ReportFailure has a node tell all others that one of them has ended, which it did not look at.
+// ReportFailure makes a node tell all others that a member has ended, although the node did not check this.
 func (p *Process) ReportFailure(subject lease.Handle) {
 	m, err := lease.Decode(p.core.Sync(p.Now()))
 	if err != nil {
@@ -23,7 +23,7 @@ func (p *Process) ReportFailure(subject lease.Handle) {
 	}
 }
 
-// UntilDrain returns how long it takes by this process until the planned drain of a node begins.
+// UntilDrain returns how long it takes until the planned drain of a node begins, by the clock of this process.
 func (p *Process) UntilDrain(of *Process) time.Duration {
 	return p.core.View().Live.Local(drains(of)).Sub(p.Now())
 }

@@ -15,7 +15,7 @@ import (
 
 const handoffBound = 20 * time.Second
 
-// handing is a cluster with handoff, whose handlers take up to slowest to return.
+// handing is a cluster with handoff, in which handlers take up to slowest to return.
 type handing struct {
 	fleet
 	handlers *sim.Handlers
@@ -49,7 +49,7 @@ func newHanding(t *testing.T, n, partitions int, slowest time.Duration, opts sim
 	return x
 }
 
-// step changes the cluster at random. Nothing in it splits the cluster or stops a process.
+// step changes the cluster at random, but never splits it and never pauses a process.
 func (x *handing) step() {
 	all := x.IDs()
 	id, spare, n := all[x.rng.IntN(len(all))], len(all) > 3, x.rng.IntN(4)
@@ -78,7 +78,7 @@ func (x *handing) step() {
 	}
 }
 
-// once fails the test if a partition has had two runs at a time.
+// once fails the test if a partition had two runs at the same time.
 func (x *handing) once() {
 	x.t.Helper()
 	if overlaps := x.handlers.Overlaps[x.checked:]; len(overlaps) > 0 {
@@ -86,8 +86,7 @@ func (x *handing) once() {
 	}
 }
 
-// rests ends all trouble and fails the test unless each partition runs on its owner, and
-// all lookups name it.
+// rests ends all faults, and fails the test unless each partition runs on its owner and all lookups return this owner.
 func (x *handing) rests() {
 	x.t.Helper()
 	x.SetLoss(0)
@@ -106,8 +105,8 @@ func (x *handing) rests() {
 	x.await("lookups follow", handoffBound/2, x.follows)
 }
 
-// TestHandoff: never two runs of a partition, whatever nodes do, short of splits and
-// pauses; and in the end each partition runs. -changes sets how many changes there are.
+// TestHandoff makes random changes, but no splits and no pauses. No partition has two runs at the same time, and in the
+// end each partition runs. -changes sets the number of changes.
 func TestHandoff(t *testing.T) {
 	const steps = 40
 	seeds := 10
@@ -130,8 +129,8 @@ func TestHandoff(t *testing.T) {
 	}
 }
 
-// TestLookupsFollow: once each partition runs on its owner, all lookups name that node long
-// before the bound, however much news is lost.
+// TestLookupsFollow checks that once each partition runs on its owner, all lookups return that node long before the
+// bound, even if many messages are lost.
 func TestLookupsFollow(t *testing.T) {
 	for seed := range uint64(6) {
 		x := newHanding(t, 5, 64, 50*time.Millisecond, sim.Options{
@@ -150,7 +149,7 @@ func TestLookupsFollow(t *testing.T) {
 	}
 }
 
-// follows reports whether each partition runs on its owner, and each node knows.
+// follows reports whether each partition runs on its owner, and all nodes know this.
 func (x *handing) follows() bool {
 	return !slices.ContainsFunc(x.IDs(), func(id string) bool {
 		v := x.Node(id).View()
@@ -158,8 +157,8 @@ func (x *handing) follows() bool {
 	})
 }
 
-// TestHandoffGap measures the time without a run of a partition that moves, where each
-// handler returns at once, and of one whose node crashes. -long measures larger fleets.
+// TestHandoffGap measures how long a partition has no run when it moves and each handler returns immediately, and when
+// its node crashes. -long measures larger fleets.
 func TestHandoffGap(t *testing.T) {
 	type fleet struct {
 		nodes   int
@@ -187,7 +186,7 @@ func TestHandoffGap(t *testing.T) {
 	}
 }
 
-// gaps lets some nodes join, drain and crash.
+// gaps lets some nodes join, drain and crash, and returns the gaps that this causes.
 func gaps(t *testing.T, nodes, changes int, loss float64, bound time.Duration) (planned, crash spread) {
 	t.Helper()
 	x := newHanding(t, nodes, placement.DefaultPartitions, 0, sim.Options{
@@ -212,7 +211,7 @@ func gaps(t *testing.T, nodes, changes int, loss float64, bound time.Duration) (
 	return x.spread(false), x.spread(true)
 }
 
-// spread is how long gaps were.
+// spread is the distribution of the lengths of gaps.
 type spread struct {
 	gaps        int
 	median, p99 time.Duration

@@ -17,7 +17,7 @@ import (
 
 const ttl = 6 * time.Second
 
-// fleet is a cluster that fails its test.
+// fleet is a cluster whose methods fail the test if something is wrong.
 type fleet struct {
 	*sim.Cluster
 	t *testing.T
@@ -28,7 +28,7 @@ func newFleet(t *testing.T, opts sim.Options) fleet {
 	return fleet{sim.New(opts), t}
 }
 
-// started returns n nodes that started together and agree.
+// started returns n nodes that started together and now agree.
 func started(t *testing.T, n int, opts sim.Options) fleet {
 	t.Helper()
 	c := newFleet(t, opts)
@@ -64,7 +64,7 @@ func (c fleet) agree(limit time.Duration) time.Duration {
 	if err != nil {
 		c.t.Fatal(err)
 	}
-	if problems := c.Disagreements(); len(problems) > 0 { // Agree compares in another order
+	if problems := c.Disagreements(); len(problems) > 0 { // Agree compares in a different order
 		c.t.Fatalf("agreement in spite of %v", problems)
 	}
 	return took
@@ -86,14 +86,14 @@ func (c fleet) await(what string, limit time.Duration, condition func() bool) ti
 	return took
 }
 
-// drain drains a node and returns when it owns nothing and all have followed.
+// drain drains a node, and returns when the node owns nothing and all nodes know this.
 func (c fleet) drain(id string) {
 	c.t.Helper()
 	c.Node(id).Drain()
 	c.await(id+" is drained", ttl, func() bool { return len(c.Node(id).Owned()) == 0 && c.converged() })
 }
 
-// undrain makes a node a candidate again and returns when all have followed.
+// undrain makes a node a candidate again, and returns when all nodes know this.
 func (c fleet) undrain(id string) {
 	c.t.Helper()
 	c.Node(id).Undrain()
@@ -104,17 +104,17 @@ func (c fleet) candidate(id string) bool {
 	return slices.ContainsFunc(c.Node(id).View().Table.Nodes(), func(n placement.Node) bool { return string(n.ID) == id })
 }
 
-// converged reports whether no node knows of another that runs another table.
+// converged reports whether no node knows of another node with a different table.
 func (c fleet) converged() bool {
 	return !slices.ContainsFunc(c.IDs(), func(id string) bool { return c.Node(id).View().Diverged > 0 })
 }
 
-// sees reports whether a node holds another for live.
+// sees reports whether a node considers another node live.
 func (c fleet) sees(id, other string) bool {
 	return slices.Contains(c.Node(id).Members(), lease.NodeID(other))
 }
 
-// member returns what a node knows of another.
+// member returns what a node knows about another node.
 func (c fleet) member(id, other string) lease.Member {
 	c.t.Helper()
 	members := c.Node(id).View().Live.Members
@@ -125,7 +125,7 @@ func (c fleet) member(id, other string) lease.Member {
 	return members[i]
 }
 
-// moved returns the partitions that changed hands since before.
+// moved returns the partitions whose owner has changed since before.
 func (c fleet) moved(before []lease.NodeID) (moves []move) {
 	for p, owner := range c.Owners() {
 		if owner != before[p] {
@@ -140,7 +140,7 @@ type move struct {
 	from, to  lease.NodeID
 }
 
-// onlyMoved fails the test if a partition moved that may not.
+// onlyMoved fails the test if a partition moved that was not allowed to move.
 func (c fleet) onlyMoved(before []lease.NodeID, may func(move) bool) {
 	c.t.Helper()
 	for _, m := range c.moved(before) {
@@ -154,7 +154,7 @@ func from(id lease.NodeID) func(move) bool { return func(m move) bool { return m
 func toNew(m move) bool                    { return m.to == "new" }
 func nothing(move) bool                    { return false }
 
-// recording is what every node publishes from some moment on.
+// recording knows what every node has published since a certain moment.
 type recording struct {
 	c    fleet
 	seen map[string]int
@@ -168,10 +168,11 @@ func (c fleet) record() recording {
 	return r
 }
 
-// batches returns what a node published.
+// batches returns what a node has published since the recording began.
 func (r recording) batches(id string) []events.Batch { return r.c.Node(id).Batches()[r.seen[id]:] }
 
-// tables counts the different tables that all nodes published, and those of the node that published most.
+// tables returns how many different tables all nodes published, and the largest number of batches that any node
+// published.
 func (r recording) tables() (all, most int) {
 	digests := make(map[placement.Digest]bool)
 	for _, id := range r.c.IDs() {
@@ -183,8 +184,7 @@ func (r recording) tables() (all, most int) {
 	return len(digests), most
 }
 
-// stop returns how many partitions moved, as n00 published it, and fails the test if
-// any node published a move that may not be.
+// stop returns how many moves n00 published, and fails the test if any node published a move that is not allowed.
 func (r recording) stop(may func(move) bool) (moved int) {
 	r.c.t.Helper()
 	for _, at := range r.c.IDs() {
@@ -202,8 +202,8 @@ func (r recording) stop(may func(move) bool) (moved int) {
 	return moved
 }
 
-// left returns which members a node published as gone since the recording began, and
-// joined which ones as new.
+// left returns the members that a node has published as gone since the recording began. joined returns the members that
+// it has published as new.
 func (r recording) left(id string) (all []lease.NodeID) {
 	for _, b := range r.batches(id) {
 		all = append(all, b.Left...)
@@ -232,7 +232,7 @@ func (l *logbook) write(p *sim.Process, e node.Event) {
 	*l = append(*l, fmt.Sprintf("node=%s level=%d %s %v", p.ID, e.Level, e.Message, e.Attrs))
 }
 
-// find returns the lines that have all parts.
+// find returns the lines that contain all parts.
 func (l *logbook) find(parts ...string) (found []string) {
 	for _, line := range *l {
 		if !slices.ContainsFunc(parts, func(part string) bool { return !strings.Contains(line, part) }) {

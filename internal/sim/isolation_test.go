@@ -24,13 +24,13 @@ func (c fleet) isolated(ids ...string) {
 	}
 }
 
-// inPhase reports whether all these nodes are in a phase.
+// inPhase reports whether all these nodes are in the given phase.
 func (c fleet) inPhase(phase node.Phase, ids ...string) bool {
 	return !slices.ContainsFunc(ids, func(id string) bool { return c.Node(id).View().Phase != phase })
 }
 
-// Ten nodes that wait for ten own nothing before the tenth is there. Then each takes its
-// share at once.
+// With a minimum of ten members, nodes own nothing before the tenth node has started. Then each node gets its share
+// without delay.
 func TestStartWaitsForMembers(t *testing.T) {
 	for _, interval := range []time.Duration{0, 100 * time.Millisecond, 7 * time.Second} {
 		c := newFleet(t, needing(10))
@@ -62,8 +62,8 @@ func TestStartWaitsForMembers(t *testing.T) {
 	}
 }
 
-// In a split only the side with enough members owns anything. The other side keeps its
-// last table for lookups.
+// In a split, only the side with enough members owns anything. The nodes of the other side keep their last table for
+// lookups.
 func TestSplitBelowMinMembers(t *testing.T) {
 	for _, strategy := range []placement.Strategy{placement.Rendezvous(), placement.LeastPartitions(1, 3)} {
 		opts := needing(5)
@@ -78,7 +78,7 @@ func TestSplitBelowMinMembers(t *testing.T) {
 		t.Logf("%s: isolated %v after the cut", strategy.Name(), took)
 		c.isolated(few...)
 		c.await("the side of seven owns everything", ttl, func() bool { return c.owned(many...) == placement.DefaultPartitions })
-		c.Run(5 * ttl) // after ten TTLs least-partitions would give the partitions of the lost to others for good
+		c.Run(5 * ttl) // after ten TTLs, least-partitions would permanently reassign the partitions of lost nodes
 		c.isolated(few...)
 		for _, id := range few {
 			p := c.Node(id)
@@ -106,7 +106,7 @@ func (c fleet) owned(ids ...string) (n int) {
 	return n
 }
 
-// A fleet that lost too many nodes owns nothing, until one of them is back.
+// A fleet that lost too many nodes owns nothing until one of them returns.
 func TestCrashBelowMinMembers(t *testing.T) {
 	c := started(t, 10, needing(8))
 	all := ids(10)
@@ -133,8 +133,8 @@ func TestCrashBelowMinMembers(t *testing.T) {
 	c.onlyMoved(before, nothing)
 }
 
-// A node that leaves takes the fleet below its number at once. An isolated node that
-// drains does so for good when it is active again.
+// When a node leaves and too few members remain, the remaining members own nothing from then on. If an isolated node is
+// told to drain, it drains when it becomes active again.
 func TestLeaveBelowMinMembers(t *testing.T) {
 	c := started(t, 3, needing(3))
 	c.Leave("n02")

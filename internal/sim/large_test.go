@@ -11,9 +11,8 @@ import (
 	"github.com/roost-cluster/roost/lease"
 )
 
-// TestLargeRecords: records that nearly fill a packet, with a domain name as zone and all the metadata that
-// an application may state, spread as fast as small ones, also where a fifth of the packets is lost. No lease
-// ends because of them.
+// TestLargeRecords checks records that nearly fill a packet, with the longest zone and metadata that an application may
+// set. They spread as fast as small records, even if a fifth of the packets is lost, and no lease ends because of them.
 func TestLargeRecords(t *testing.T) {
 	t.Parallel()
 	large := func(c *node.Config) {

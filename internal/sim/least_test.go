@@ -16,7 +16,7 @@ import (
 
 const (
 	leastPartitions = 60
-	goneFor         = 10 * ttl              // until the deputies of an owner that is away take over
+	goneFor         = 10 * ttl              // until the deputies of an absent owner take over
 	youth           = 5*ttl + 3*time.Second // the first coordinator levels without a limit
 )
 
@@ -26,8 +26,8 @@ func least(partitions, moves int) sim.Options {
 	}}
 }
 
-// startedLeast returns n nodes that started together, run by least partitions and are
-// past their youth: passes are limited.
+// startedLeast returns n nodes that started together with the strategy least-partitions, long enough ago that passes
+// are limited.
 func startedLeast(t *testing.T, n int) fleet {
 	t.Helper()
 	c := started(t, n, least(leastPartitions, 3))
@@ -60,7 +60,7 @@ func (c fleet) isLevel() bool {
 	return len(counts) == len(c.IDs()) && slices.Max(counts)-slices.Min(counts) <= 1
 }
 
-// held returns how many partitions each candidate has, by the table of the first node.
+// held returns how many partitions each candidate has in the table of the first node.
 func (c fleet) held() (counts []int) {
 	for _, n := range c.Node(c.IDs()[0]).View().Table.Balance().Counts {
 		counts = append(counts, n)
@@ -68,7 +68,7 @@ func (c fleet) held() (counts []int) {
 	return counts
 }
 
-// rests fails the test if anything moves or is exchanged in ten minutes.
+// rests fails the test if a partition moves or an assignment is exchanged within ten minutes.
 func (c fleet) rests() {
 	c.t.Helper()
 	c.Run(goneFor + ttl) // deputies may become owners in this time
@@ -92,7 +92,7 @@ func (c fleet) rests() {
 	c.check()
 }
 
-// coordinator returns the node that has run for longest.
+// coordinator returns the node that has run the longest.
 func (c fleet) coordinator() string {
 	members := c.Node(c.IDs()[0]).View().Live.Members
 	return string(slices.MinFunc(members, func(a, b lease.Member) int {
@@ -100,7 +100,7 @@ func (c fleet) coordinator() string {
 	}).ID)
 }
 
-// atMost fails the test if more partitions moved since before, without those of a node.
+// atMost fails the test if more than n partitions moved since before, not counting the partitions of one node.
 func (c fleet) atMost(n int, before []lease.NodeID, but lease.NodeID, when string) {
 	c.t.Helper()
 	moved := slices.DeleteFunc(c.moved(before), from(but))
@@ -109,7 +109,7 @@ func (c fleet) atMost(n int, before []lease.NodeID, but lease.NodeID, when strin
 	}
 }
 
-// A newcomer is filled in passes of three, and then all is at rest.
+// A newcomer gets its share in passes of three partitions. After that, nothing moves.
 func TestLeastJoin(t *testing.T) {
 	c := startedLeast(t, 3)
 	if !c.isLevel() {
@@ -133,7 +133,7 @@ func TestLeastJoin(t *testing.T) {
 	c.rests()
 }
 
-// The coordinator dies in the middle of its passes. The next one continues from there.
+// The coordinator crashes in the middle of its passes. The next coordinator continues from there.
 func TestLeastCoordinatorDies(t *testing.T) {
 	c := startedLeast(t, 3)
 	c.Start("new")
@@ -146,13 +146,13 @@ func TestLeastCoordinatorDies(t *testing.T) {
 	before := c.Owners()
 	c.Crash(dies)
 	c.agree(ttl + time.Second)
-	c.atMost(6, before, lease.NodeID(dies), "at the death of the coordinator") // its last passes, and the first of the next one
+	c.atMost(6, before, lease.NodeID(dies), "at the death of the coordinator") // last passes of the old, first of the new
 	c.level(20 * time.Second)
 	c.rests()
 }
 
-// A node that returns within the minute has what it had, and nothing else moves. SlowStart does not apply to this
-// strategy: passes would take from the node what it has just been given back.
+// A node that returns within a minute gets back the partitions that it had, and nothing else moves. SlowStart does not
+// apply to this strategy, because passes would take away what the node has just got back.
 func TestLeastRestart(t *testing.T) {
 	c := startedLeast(t, 5)
 	before := c.Owners()
@@ -167,9 +167,9 @@ func TestLeastRestart(t *testing.T) {
 	c.atMost(0, before, "", "later")
 }
 
-// Each side of a split has a coordinator, which assigns the partitions of the other side.
-// After the split all nodes have one assignment, and almost everything is where it was,
-// however long the split took and however small one side was.
+// Each side of a split has a coordinator, which assigns the partitions of the other side. After the split, all nodes
+// have the same assignment, and almost every partition is back on its old owner, no matter how long the split lasted
+// and how small one side was.
 func TestLeastSplit(t *testing.T) {
 	for _, tt := range []struct {
 		small int
@@ -187,7 +187,7 @@ func TestLeastSplit(t *testing.T) {
 			}
 			c.Heal()
 			c.agree(30 * time.Second)
-			most := tt.small * leastPartitions / 5 // what the smaller side had
+			most := tt.small * leastPartitions / 5 // what the smaller side owned
 			if tt.long < goneFor {
 				most = 0
 			}
@@ -219,7 +219,7 @@ func TestLeastWhy(t *testing.T) {
 	}
 }
 
-// What has moved does not move again before all nodes have followed.
+// A partition that has moved does not move again before all nodes know about the first move.
 func TestLeastWaitsForAll(t *testing.T) {
 	c := newFleet(t, sim.Options{Config: func(cfg *node.Config) {
 		least(leastPartitions, 0).Config(cfg)
@@ -246,8 +246,8 @@ func TestLeastWaitsForAll(t *testing.T) {
 	}
 }
 
-// A node that begins alone comes late: what it assigned to itself counts for nothing,
-// whether the others started together or grew from one node.
+// A node that started alone joins a cluster later. Its own assignment is ignored, both if the other nodes started
+// together and if they joined one by one.
 func TestLeastBeginsAlone(t *testing.T) {
 	for _, tt := range []struct {
 		name  string
@@ -275,7 +275,7 @@ func TestLeastBeginsAlone(t *testing.T) {
 	}
 }
 
-// A drain gives everything away at once; its end takes the same back.
+// A drain moves all partitions of a node in one change. When the drain ends, the node gets the same partitions back.
 func TestLeastDrain(t *testing.T) {
 	c := startedLeast(t, 4)
 	before := c.Owners()
@@ -287,7 +287,7 @@ func TestLeastDrain(t *testing.T) {
 	c.atMost(0, before, "", "by a drain and its end")
 }
 
-// Nodes that start one by one are one start: none waits for passes.
+// Nodes that start one after another within a short time count as started together, so no node waits for passes.
 func TestLeastOneByOne(t *testing.T) {
 	c := newFleet(t, least(placement.DefaultPartitions, 3))
 	for _, id := range ids(5) {
@@ -298,8 +298,8 @@ func TestLeastOneByOne(t *testing.T) {
 	c.rests()
 }
 
-// Half of the nodes leave, and return hours later: the others write on without them, and
-// they begin with nothing.
+// Half of the nodes leave, and return hours later. Meanwhile, the other nodes change the assignment, and the returning
+// nodes start without partitions.
 func TestLeastHalfLeave(t *testing.T) {
 	c := startedLeast(t, 4)
 	c.Leave("n01")
@@ -320,7 +320,7 @@ func TestLeastHalfLeave(t *testing.T) {
 	c.rests()
 }
 
-// All nodes are replaced by others, again and again: nothing is kept of the old ones.
+// All nodes are replaced several times. The assignment keeps no trace of the old nodes.
 func TestLeastTurnover(t *testing.T) {
 	c := startedLeast(t, 3)
 	for generation := range 5 {
@@ -343,7 +343,8 @@ func TestLeastTurnover(t *testing.T) {
 	}
 }
 
-// News brings heartbeats forward; passes do not wait for a quiet time.
+// Frequent changes make the coordinator send extra heartbeats. Passes continue anyway, without waiting for a quiet
+// period.
 func TestLeastWhileBusy(t *testing.T) {
 	c := startedLeast(t, 3)
 	c.Start("new")
@@ -356,8 +357,8 @@ func TestLeastWhileBusy(t *testing.T) {
 	}
 }
 
-// Most nodes die for good. The others could be the smaller side of a split, and change
-// nothing for an hour; then they continue without the dead.
+// Most nodes crash and never return. The remaining nodes might be the smaller side of a split, so they keep the dead
+// nodes on record for an hour. Then they continue without them.
 func TestLeastMostAreGone(t *testing.T) {
 	c := startedLeast(t, 5)
 	c.Crash("n00", "n01", "n02")
@@ -375,8 +376,8 @@ func TestLeastMostAreGone(t *testing.T) {
 	c.rests()
 }
 
-// A node that was paused for more than an hour returns where it sees no other node. It was
-// away, and not the others: it must not take them for gone.
+// A node was paused for more than an hour, and sees no other node when it continues. It must not conclude that the
+// other nodes are lost permanently, because it was away itself.
 func TestLeastPausedAndAlone(t *testing.T) {
 	c := startedLeast(t, 5)
 	away := c.coordinator()

@@ -17,7 +17,7 @@ func majority(seed uint64) sim.Options {
 	return sim.Options{Seed: seed, Config: func(cfg *node.Config) { cfg.SplitForget = forget }}
 }
 
-// startedLongAgo returns n nodes whose records count.
+// startedLongAgo returns n nodes that have been running long enough for their records of voters to count.
 func startedLongAgo(t *testing.T, n int, opts sim.Options) fleet {
 	t.Helper()
 	c := started(t, n, opts)
@@ -25,8 +25,8 @@ func startedLongAgo(t *testing.T, n int, opts sim.Options) fleet {
 	return c
 }
 
-// onlyOwns lets time pass, and fails the test if nodes outside a side own anything, or if
-// the side does not own everything. Without a side nobody may own anything.
+// onlyOwns lets time pass, and fails the test if nodes outside a side own anything, or if the side does not own
+// everything. If side is nil, no node may own anything.
 func (c fleet) onlyOwns(side []string, d time.Duration) {
 	c.t.Helper()
 	for range d / (100 * time.Millisecond) {
@@ -42,9 +42,9 @@ func (c fleet) onlyOwns(side []string, d time.Duration) {
 	}
 }
 
-// In a split the side with most members owns everything, of halves the one with the smallest id. The others
-// keep their tables for lookups, and say why. A firewall that resets streams makes it look as if all
-// processes of the other side had ended.
+// In a split, the side with most members owns everything. Of two halves, this is the half with the smallest id. The
+// other nodes keep their tables for lookups, and say why they own nothing. With a firewall that resets streams, it
+// looks as if all processes of the other side had ended.
 func TestMajority(t *testing.T) {
 	all := ids(10)
 	for name, tt := range map[string]struct {
@@ -93,7 +93,7 @@ func majoritySplits(t *testing.T, name string, test func(t *testing.T, split fun
 	t.Run(name+", by resets", func(t *testing.T) { test(t, func(c fleet, parts ...[]string) { c.SplitByResets(parts...) }) })
 }
 
-// Hosts that vanish look like a split until the time to forget them is over.
+// Hosts that vanish look like a split until they have been silent long enough to be forgotten.
 func TestMajorityVanished(t *testing.T) {
 	c := startedLongAgo(t, 10, majority(11))
 	all := ids(10)
@@ -108,8 +108,8 @@ func TestMajorityVanished(t *testing.T) {
 	c.agree(ttl + time.Second)
 }
 
-// Crashes one after another are forgotten as long as most voters live: down to two nodes, in much less than the
-// time to forget silent ones.
+// Nodes that crash one after another are forgotten as long as most voters live, until only two nodes are left. This
+// takes much less time than forgetting nodes that are just silent.
 func TestMajorityCrashes(t *testing.T) {
 	c := startedLongAgo(t, 10, majority(15))
 	all := ids(10)
@@ -120,8 +120,8 @@ func TestMajorityCrashes(t *testing.T) {
 	}
 }
 
-// Half of the processes end at the same moment. That looks like a split by a firewall that resets streams,
-// until they run again.
+// Half of the processes end at the same moment. Until they run again, this looks like a split by a firewall that resets
+// streams.
 func TestMajorityMassCrash(t *testing.T) {
 	for _, restart := range []bool{true, false} {
 		c := startedLongAgo(t, 10, majority(16))
@@ -140,7 +140,7 @@ func TestMajorityMassCrash(t *testing.T) {
 	}
 }
 
-// A scale-in never loses the majority: leave messages do not vote.
+// A scale-in never loses the majority, because nodes that left with a leave message are not counted.
 func TestMajorityScaleIn(t *testing.T) {
 	c := startedLongAgo(t, 10, majority(12))
 	all := ids(10)
@@ -157,8 +157,8 @@ func TestMajorityScaleIn(t *testing.T) {
 	}
 }
 
-// Nodes that were all restarted have no record: they start as a new cluster does. Restarts one
-// by one, with and without leave messages, keep the record.
+// Nodes that were all restarted have no record of voters, so they start like a new cluster. If nodes restart one by
+// one, with or without leave messages, the record is kept.
 func TestMajorityRestarts(t *testing.T) {
 	c := startedLongAgo(t, 5, majority(13))
 	all := ids(5)
@@ -183,8 +183,8 @@ func TestMajorityRestarts(t *testing.T) {
 	c.agree(3 * time.Second)
 }
 
-// Newcomers follow their side, and vote once all have met. Then a second split goes by the new
-// members.
+// Nodes that join during a split belong to the side that they joined, and vote once all nodes have met. The next split
+// is decided by the new members, too.
 func TestMajorityNewcomers(t *testing.T) {
 	c := startedLongAgo(t, 5, majority(14))
 	all := ids(12)
@@ -213,7 +213,7 @@ func TestMajorityNewcomers(t *testing.T) {
 	c.onlyOwns(all[5:], 3*ttl)
 }
 
-// Wherever a cut meets joins in flight, two sides never own at once.
+// The network is cut at different moments while nodes join. The two sides never own partitions at the same time.
 func TestMajorityCutDuringJoins(t *testing.T) {
 	delays := []time.Duration{0, 50 * time.Millisecond, 300 * time.Millisecond, time.Second, 3 * time.Second, 8 * time.Second}
 	if testing.Short() {
@@ -241,8 +241,8 @@ func TestMajorityCutDuringJoins(t *testing.T) {
 	}
 }
 
-// While nodes restart in good order, one every few seconds, one more is lost: the others are most of the
-// members, and go on.
+// Nodes restart in good order, one every few seconds, and another node is lost in the meantime. The remaining nodes
+// have the majority, and continue.
 func TestMajorityDuringRollingRestart(t *testing.T) {
 	for _, fleetOf := range []struct{ nodes, restarted int }{{12, 7}, {5, 2}} {
 		for lost, lose := range map[string]func(fleet, string){
@@ -268,8 +268,8 @@ func TestMajorityDuringRollingRestart(t *testing.T) {
 	}
 }
 
-// A member that restarted after a crash without confirmation, and has no part in placement yet, has no vote:
-// members that join after it give it no seat.
+// A member that restarted after an unconfirmed crash, and does not take part in placement yet, has no vote. It does not
+// get a vote when other members join, either.
 func TestMajorityWithoutTheIsolated(t *testing.T) {
 	c := newFleet(t, majority(5))
 	c.Start("a", "b", "c", "v")
@@ -292,8 +292,8 @@ func TestMajorityWithoutTheIsolated(t *testing.T) {
 	}
 }
 
-// Processes that crash one after another are replaced by nodes with new ids. Those have votes before the next
-// crash, if two TTLs lie between two.
+// Processes crash one after another, and each is replaced by a node with a new id. The new node has a vote before the
+// next crash, because at least two TTLs pass between two crashes.
 func TestMajorityReplaced(t *testing.T) {
 	for _, n := range []int{3, 5, 10} {
 		for seed := range uint64(4) {
@@ -314,8 +314,8 @@ func TestMajorityReplaced(t *testing.T) {
 	}
 }
 
-// A firewall that resets streams cuts off a side at any time after a crash, while the replacement is new: two
-// sides never own at once.
+// At different times after a crash, while the replacement is new, a firewall that resets streams cuts off a side. The
+// two sides never own partitions at the same time.
 func TestMajorityResetsAfterReplacement(t *testing.T) {
 	delays := []time.Duration{
 		0, 300 * time.Millisecond, 2 * time.Second, 4 * time.Second, 6 * time.Second, 7 * time.Second,

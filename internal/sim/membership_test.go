@@ -10,8 +10,7 @@ import (
 	"github.com/roost-cluster/roost/lease"
 )
 
-// Nodes that start together, or one soon after the other, wait for each other before
-// they own anything.
+// Nodes that start together, or shortly after each other, wait for each other before they own anything.
 func TestSimultaneousStart(t *testing.T) {
 	settled := func(t *testing.T, c fleet) {
 		t.Helper()
@@ -39,7 +38,8 @@ func TestSimultaneousStart(t *testing.T) {
 	})
 }
 
-// Joins are gathered for Debounce. The partitions of a node that leaves do not wait.
+// Joins within the time Debounce are combined into one change. The partitions of a leaving node move without this
+// delay.
 func TestDebounce(t *testing.T) {
 	const debounce = 2 * time.Second
 	c := newFleet(t, sim.Options{Config: func(cfg *node.Config) { cfg.Debounce = debounce }})
@@ -66,7 +66,7 @@ func TestDebounce(t *testing.T) {
 	}
 }
 
-// How fast all nodes agree after a change, and what it moves.
+// All nodes agree soon after each of these changes, and only the expected partitions move.
 func TestAgreement(t *testing.T) {
 	for _, tt := range []struct {
 		name      string
@@ -123,7 +123,7 @@ func TestAgreement(t *testing.T) {
 				if tt.unwatched && took < ttl-2500*time.Millisecond { // a heartbeat before the crash, with its jitter
 					t.Errorf("the lease expired after %v", took)
 				}
-				c.Run(2 * ttl) // also after the end of an earlier lease
+				c.Run(2 * ttl) // even after the end of an earlier lease
 				c.check()
 				if tt.may != nil {
 					c.onlyMoved(before, tt.may)
@@ -133,8 +133,7 @@ func TestAgreement(t *testing.T) {
 	}
 }
 
-// After a leave, the others agree within a second, and only partitions of the leaver
-// moved.
+// After a leave, the other nodes agree within a second, and only the leaver's partitions have moved.
 func TestLeave(t *testing.T) {
 	inFleets(t, func(t *testing.T, c fleet) {
 		before, leaver := c.Owners(), c.Node("n01")
@@ -152,7 +151,7 @@ func TestLeave(t *testing.T) {
 	})
 }
 
-// Every leave message reaches every node: no lease has to expire, even with lost packets.
+// Every leave message reaches every node even if packets are lost, so no lease has to expire.
 func TestLeaveMessages(t *testing.T) {
 	for _, loss := range []float64{0, 0.2} {
 		c := started(t, 25, sim.Options{})
@@ -168,7 +167,7 @@ func TestLeaveMessages(t *testing.T) {
 	}
 }
 
-// A node that has reported no load differs from an idle one.
+// Members can tell a node that has not reported its load from an idle node.
 func TestLoadIsReported(t *testing.T) {
 	c := started(t, 2, sim.Options{})
 	if got := c.member("n00", "n01").Load; got != lease.NoLoad {
@@ -183,7 +182,8 @@ func TestLoadIsReported(t *testing.T) {
 	}
 }
 
-// 10 nodes for 2 minutes; 50 for 10 by -long. TestScale has 200 and 260, for less than a minute at rest.
+// The test runs 10 nodes for 2 minutes, or 50 nodes for 10 minutes with -long. TestScale runs 200 and 260 nodes, with
+// less than a minute of rest.
 func TestLossWithoutFalseExpiry(t *testing.T) {
 	n, rest := 10, 2*time.Minute
 	if *long {

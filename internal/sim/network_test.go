@@ -8,8 +8,8 @@ import (
 	"github.com/roost-cluster/roost/internal/sim"
 )
 
-// A step of a wall clock moves nothing while the clock stays within MaxSkew, and no lease
-// ends by it. Beyond that the node is fenced until its clock is right.
+// A step of a wall clock moves nothing and ends no lease while the clock stays within MaxSkew. Beyond MaxSkew, the node
+// is fenced until its clock is right.
 func TestStepClock(t *testing.T) {
 	inFleets(t, func(t *testing.T, c fleet) {
 		p, r := c.Node("n01"), c.record()
@@ -37,8 +37,9 @@ func TestStepClock(t *testing.T) {
 	})
 }
 
-// A node that was fenced marks the table of before as stale, with its clock ahead or not, and also while it
-// gathers joins before its first table. A table without that mark is that of the others.
+// A node that was fenced marks its old table as stale until it has a new table, whether its clock is ahead or not, and
+// also while it combines joins before the new table. A table without the mark is the same as the table of the other
+// nodes.
 func TestNoTableOfBeforeFence(t *testing.T) {
 	for _, ahead := range []time.Duration{0, 7 * time.Second} {
 		c := started(t, 3, sim.Options{})
@@ -68,7 +69,7 @@ func TestNoTableOfBeforeFence(t *testing.T) {
 	}
 }
 
-// A step of all wall clocks by an hour moves nothing: each is compared with their median.
+// All wall clocks are set by an hour. Nothing moves, because each clock is compared with the median of all clocks.
 func TestStepAllClocks(t *testing.T) {
 	inFleets(t, func(t *testing.T, c fleet) {
 		r := c.record()
@@ -86,7 +87,7 @@ func TestStepAllClocks(t *testing.T) {
 	})
 }
 
-// Each side of a split agrees, and nodes of two sides do not.
+// Nodes on the same side of a split agree, and nodes on different sides do not.
 func TestDisagreementsOfSides(t *testing.T) {
 	c := started(t, 6, sim.Options{})
 	one, other := ids(6)[:3], ids(6)[3:]

@@ -13,8 +13,8 @@ import (
 	"github.com/roost-cluster/roost/placement"
 )
 
-// A node whose packets do not get through, while its streams do, leaves the others' tables
-// once, owns nothing, says why, and is back soon after the end of the fault.
+// All packets from a node are lost, or all packets to it, or both, but its streams work. The other nodes remove the
+// node from their tables once. The node owns nothing, says why, and is back soon after the fault ends.
 func TestOneWayNetwork(t *testing.T) {
 	t.Parallel()
 	for _, n := range []int{3, 10, 40} {
@@ -56,7 +56,7 @@ func oneWay(t *testing.T, n int, id string, out, in float64) {
 		t.Errorf("it owned up to %d partitions, owns %d in the end; partitions had two owners for %v", most, len(p.Owned()), twice)
 	}
 	suspect := "its advertised address " + p.Addr + "?"
-	if in == 0 { // packets of others arrive
+	if in == 0 { // packets from other nodes arrive
 		suspect = "packets of others arrive here"
 	}
 	if why := p.View().Waits; p.View().Phase != node.Joining || why == nil || !strings.Contains(why.Error(), suspect) {
@@ -79,7 +79,7 @@ func oneWay(t *testing.T, n int, id string, out, in float64) {
 	t.Logf("two owners for %v; agreement %v after the end", twice, c.agree(10*time.Second))
 }
 
-// Of two nodes without UDP between them, the one with the lower id stays.
+// If UDP does not work between two nodes, the node with the smaller id owns everything.
 func TestOneWayNetworkOfTwo(t *testing.T) {
 	for what, lost := range map[string][2]float64{"out": {1, 0}, "in": {0, 1}, "both": {1, 1}} {
 		t.Run(what, func(t *testing.T) {
@@ -99,8 +99,8 @@ func TestOneWayNetworkOfTwo(t *testing.T) {
 	}
 }
 
-// A member that restarts with a wrong advertised address stays out, and says why, also where
-// leases are shorter than the time between two tries.
+// A member that restarts with a wrong advertised address stays out and says why, even if leases are shorter than the
+// time between two attempts.
 func TestWrongAdvertise(t *testing.T) {
 	local := func(cfg *node.Config) {
 		cfg.HeartbeatInterval, cfg.LeaseTTL, cfg.Debounce = 200*time.Millisecond, time.Second, 50*time.Millisecond
@@ -136,9 +136,9 @@ func TestWrongAdvertise(t *testing.T) {
 	}
 }
 
-// A seed advertises an address at which nobody reaches it. Newcomers that its streams reach
-// do not own partitions beside the seed, and name the address that is wrong: also those that
-// reach each other, and those with a lower id.
+// A seed advertises an address at which no node can reach it. Newcomers that the seed reaches via streams do not own
+// partitions that the seed also owns, and name the wrong address. This is also true for newcomers that reach each
+// other, and for newcomers with smaller ids.
 func TestSeedWithWrongAdvertise(t *testing.T) {
 	for name, tt := range map[string]struct {
 		seed   string
@@ -181,8 +181,8 @@ func wrongSeed(t *testing.T, c fleet, seed string, mutual bool) {
 	c.agree(20 * time.Second)
 }
 
-// The network heals just when a node finds out that others do not hear it. The node knows
-// all others when it owns something again, though it forgot them a moment before.
+// The network recovers at the moment when a node finds out that the others do not hear it. Just before, the node forgot
+// all others. When it owns something again, it knows all of them.
 func TestOneWayNetworkHeals(t *testing.T) {
 	seeds := uint64(100)
 	if testing.Short() {
@@ -208,8 +208,8 @@ func TestOneWayNetworkHeals(t *testing.T) {
 	}
 }
 
-// A node that loses nine packets of ten, both ways, is fenced now and then. It goes in again with
-// the others, also if the first packets get through late.
+// A node that loses nine of ten packets in both directions is sometimes fenced. When it becomes active again, it sees
+// at least half of the members, even if the first packets arrive late.
 func TestLossyNodeEntersWithAll(t *testing.T) {
 	entered := 0
 	for seed := range uint64(8) {

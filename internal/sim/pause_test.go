@@ -9,12 +9,12 @@ import (
 	"github.com/roost-cluster/roost/placement"
 )
 
-// A node that was paused for less than its lease finds its socket full of heartbeats.
-// It reads them before it lets a lease expire.
+// A node that was paused for less than its lease finds its socket full of heartbeats. It reads all of them before it
+// lets a lease expire.
 func TestShortPause(t *testing.T) {
 	const pauses = 20
 	inFleets(t, func(t *testing.T, c fleet) {
-		for i := range time.Duration(pauses) { // some meet the moment when the own lease holds and another does not
+		for i := range time.Duration(pauses) { // sometimes its own lease is still valid when it continues, but another lease is not
 			pause := 4*time.Second + i*2*time.Second/pauses
 			c.Run(5*time.Second + i*173*time.Millisecond)
 			r := c.record()
@@ -29,8 +29,8 @@ func TestShortPause(t *testing.T) {
 	})
 }
 
-// A command to a node that is rejoining does not publish that all others left, only
-// because the node has not heard them yet.
+// A node that is rejoining gets a command. It does not publish that all other nodes left just because it has not heard
+// from them yet.
 func TestDrainWhileRejoining(t *testing.T) {
 	inFleets(t, func(t *testing.T, c fleet) {
 		c.Pause("n01")
@@ -45,8 +45,8 @@ func TestDrainWhileRejoining(t *testing.T) {
 	})
 }
 
-// A paused node does not revive, by the packets that waited for it, a node that died
-// in the meantime.
+// A node died while another node was paused. The packets that waited for the paused node do not make it revive the dead
+// node.
 func TestPausedNodeRevivesNobody(t *testing.T) {
 	inFleets(t, func(t *testing.T, c fleet) {
 		c.Pause("n01")
@@ -68,8 +68,8 @@ func TestPausedNodeRevivesNobody(t *testing.T) {
 	})
 }
 
-// A host is suspended with the whole fleet on it: no node takes everything and gives
-// most of it back.
+// All nodes are paused at the same time, for example because they run on one host that is suspended. Afterwards, no
+// node takes over everything and gives most of it back.
 func TestAllPaused(t *testing.T) {
 	inFleets(t, func(t *testing.T, c fleet) {
 		r := c.record()
@@ -89,7 +89,7 @@ func TestAllPaused(t *testing.T) {
 	})
 }
 
-// A pause can begin at any instruction, for instance while a table is computed.
+// A pause can begin at any instruction, for example while a table is computed.
 func TestPauseWhilePlacing(t *testing.T) {
 	c := started(t, 3, sim.Options{})
 	stop := false
@@ -134,8 +134,8 @@ func (s stopper) Assign(nodes []placement.Node, partitions int) ([]int, error) {
 	return s.Strategy.Assign(nodes, partitions)
 }
 
-// Wall clocks up to 8 s apart, more than MaxSkew: each is compared with the median of
-// all, so no node is rejected and nothing changes.
+// Wall clocks differ by up to 8 s, which is more than MaxSkew. Each clock is compared with the median of all clocks, so
+// no node is rejected and nothing changes.
 func TestClockOffsets(t *testing.T) {
 	for _, n := range []int{3, 10, 50} {
 		c := newFleet(t, sim.Options{})
@@ -175,8 +175,8 @@ func TestClockAhead(t *testing.T) {
 	})
 }
 
-// The only member has a fast clock. The first newcomer does not believe its heartbeats, and
-// its packets arrive nevertheless: the newcomer joins at once and takes over.
+// The only member has a fast clock. The first newcomer rejects the member's heartbeats, but it receives the member's
+// packets, so it joins without delay and takes over.
 func TestOnlyMemberHasClockAhead(t *testing.T) {
 	for seed := range uint64(10) {
 		c := newFleet(t, sim.Options{Seed: seed, Jitter: 2 * time.Millisecond})
@@ -188,15 +188,15 @@ func TestOnlyMemberHasClockAhead(t *testing.T) {
 	}
 }
 
-// A clock within MaxSkew, but near it: the node becomes ready as any other.
+// A node whose clock is ahead by almost MaxSkew becomes ready like any other node.
 func TestClockNearLimit(t *testing.T) {
 	c := started(t, 3, sim.Options{})
 	c.StartWith("fast", sim.Setup{Clock: 4700 * time.Millisecond})
 	c.agree(3 * time.Second)
 }
 
-// Constant changes bring heartbeats forward. The check of the clock must not be delayed
-// with them: this node would keep owning partitions that others own, too.
+// Frequent changes make a node send extra heartbeats. They must not delay the check of its clock, because the node
+// would keep owning partitions that other nodes own, too.
 func TestFenceOfABusyNode(t *testing.T) {
 	c := newFleet(t, sim.Options{})
 	p := c.StartWith("fast", sim.Setup{Clock: 7 * time.Second})

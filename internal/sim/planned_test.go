@@ -9,7 +9,7 @@ import (
 	"github.com/roost-cluster/roost/internal/sim"
 )
 
-// switches are when each node got its first new table since the last reset.
+// switches records when each node got its first new table since the last reset.
 type switches struct {
 	c  *sim.Cluster
 	at map[string]time.Duration
@@ -29,7 +29,7 @@ func newSwitches(opts sim.Options) *switches {
 
 func (s *switches) reset() { s.at = make(map[string]time.Duration) }
 
-// apart returns the first and the last switch.
+// apart returns the times of the first and the last switch.
 func (s *switches) apart() (first, last time.Duration) {
 	first = time.Hour
 	for _, at := range s.at {
@@ -38,7 +38,7 @@ func (s *switches) apart() (first, last time.Duration) {
 	return first, last
 }
 
-// clockError is by how much the nodes differ about when the planned drain of one of them begins.
+// clockError returns how far the nodes disagree on when the planned drain of one node begins.
 func clockError(c *sim.Cluster, ids []string, of *sim.Process) time.Duration {
 	least, most := time.Hour, -time.Hour
 	for _, id := range ids {
@@ -48,8 +48,9 @@ func clockError(c *sim.Cluster, ids []string, of *sim.Process) time.Duration {
 	return most - least
 }
 
-// A planned drain changes the tables of all nodes at one moment: the first and the last switch lie at most 5
-// ms plus the error of cluster time apart, whatever the wall clocks say. -long does so with 1,000 nodes.
+// A planned drain changes the tables of all nodes at the same moment, whatever their wall clocks show. The time between
+// the first and the last switch is at most 5 ms plus the error of the cluster's clock. -long adds a cluster of 1,000
+// nodes.
 func TestPlannedDrain(t *testing.T) {
 	t.Parallel()
 	sizes := []int{3, 100}
@@ -97,7 +98,7 @@ func TestPlannedDrain(t *testing.T) {
 	}
 }
 
-// What may go wrong with a planned drain.
+// Planned drains while nodes crash, join or restart.
 func TestPlannedDrainInTrouble(t *testing.T) {
 	const lead = 3 * time.Second
 	for name, test := range map[string]struct {

@@ -15,11 +15,11 @@ import (
 
 var rapidNodes = flag.Int("rapid", 30, "how many nodes the scenarios of Rapid have")
 
-// The scenarios in which Suresh et al., "Stable and Consistent Membership at Scale with Rapid"
-// (USENIX ATC 2018) compare membership services: nodes that crash together, a node whose
-// packets are lost, and a node that hears the others now and then.
+// These are the scenarios in which Suresh et al., "Stable and Consistent Membership at Scale with Rapid" (USENIX ATC
+// 2018) compare membership services: nodes that crash together, a node whose packets are lost, and a node that only
+// hears the others part of the time.
 
-// Ten nodes that crash at once make one new table or two, not one after the other.
+// Ten nodes that crash simultaneously cause one or two new tables, not ten.
 func TestRapidCrashes(t *testing.T) {
 	c := startedRapid(t, nil)
 	c.Run(10 * time.Second)
@@ -33,7 +33,7 @@ func TestRapidCrashes(t *testing.T) {
 	}
 }
 
-// A node most of whose packets are lost is in or out, and does not come and go.
+// A node that loses most of its packets does not keep leaving and returning.
 func TestRapidLossOfASender(t *testing.T) {
 	for _, loss := range []float64{0.8, 0.95} {
 		c := startedRapid(t, nil)
@@ -51,8 +51,8 @@ func TestRapidLossOfASender(t *testing.T) {
 	}
 }
 
-// A node that hears no other for 20 s in 40, five times. By default it takes over each time.
-// With a split policy, it is isolated.
+// Five times, a node hears no other node for 20 s, and then hears them again for 20 s. By default, it takes over all
+// partitions each time. With a split policy, it is isolated instead.
 func TestRapidDeafNode(t *testing.T) {
 	for policy, most := range map[string]float64{"continue": 0.45, "majority": 0.02} {
 		forget := time.Duration(0)
@@ -91,7 +91,7 @@ func startedRapid(t *testing.T, change func(*node.Config)) fleet {
 	return c
 }
 
-// flips is how often a node went or came, as others published it.
+// flips is how often other nodes published that a node left or joined: the smallest and the largest count of any node.
 type flips struct{ least, most int }
 
 func (f flips) String() string { return fmt.Sprintf("%d to %d flips", f.least, f.most) }
@@ -115,7 +115,7 @@ func (r recording) flips(id string) flips {
 	return flips{slices.Min(counts), slices.Max(counts)}
 }
 
-// watchDouble lets time pass, and returns in which share of it a partition had two owners.
+// watchDouble lets time pass, and returns the share of this time in which a partition had two owners.
 func (c fleet) watchDouble(d time.Duration) float64 {
 	const look = 100 * time.Millisecond
 	looks, double := 0, 0

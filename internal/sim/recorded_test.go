@@ -11,7 +11,7 @@ import (
 	"github.com/roost-cluster/roost/internal/sim"
 )
 
-// tape keeps each thin-th message that the processes of a cluster send.
+// tape keeps every thin-th message that the processes of a cluster send.
 type tape struct {
 	thin     int
 	seen     int
@@ -21,7 +21,7 @@ type tape struct {
 func (r *tape) write(message []byte) {
 	last := len(r.messages) - 1
 	if last >= 0 && bytes.Equal(message, r.messages[last]) {
-		return // the same to another recipient
+		return // the same message to another recipient
 	}
 	if r.seen++; r.seen%max(1, r.thin) == 0 {
 		r.messages = append(r.messages, message)
@@ -42,7 +42,7 @@ func (c fleet) replay(r tape, over time.Duration) {
 	c.Run(10 * time.Millisecond)
 }
 
-// harm counts what a node did that replayed traffic must not cause.
+// harm counts what must not happen at a node because of replayed messages.
 type harm struct{ expired, fences, reincarnations, duplicates uint64 }
 
 func (c fleet) harm(id string) harm {
@@ -54,7 +54,8 @@ func (c fleet) harm(id string) harm {
 	return h
 }
 
-// guard notes that no node may publish a member that is not wanted, or be harmed.
+// guard remembers the state of every node. Its check fails the test if a node has published an unwanted member since
+// then, or was harmed.
 type guard struct {
 	recording
 	before map[string]harm
@@ -84,9 +85,9 @@ func (g guard) check(wanted ...string) {
 	}
 }
 
-// day is a day of six nodes, or without -long an hour of it, with a restart, a drain, a
-// change of weight and a guest. Then three of the nodes leave. The tape has the first and the last minute whole, and
-// one in a thousand messages in between: a cluster at rest repeats itself.
+// day runs six nodes for a day, or for an hour without -long, with a restart, a drain, a change of weight, and a guest
+// that joins and leaves. Then three of the nodes leave. The tape contains all messages of the first and the last
+// minute, and one of a thousand messages in between, because a cluster at rest repeats itself.
 func day(t *testing.T) (fleet, *tape) {
 	t.Helper()
 	r := &tape{}
@@ -116,8 +117,8 @@ func day(t *testing.T) (fleet, *tape) {
 	return c, r
 }
 
-// Recorded traffic that is sent again, at any later time, changes nothing: neither for
-// the members nor for nodes that join during that, with right or wrong clocks.
+// Recorded messages that are replayed at any later time change nothing, neither for the members nor for nodes that join
+// during the replay, with right or wrong clocks.
 func TestRecordedTraffic(t *testing.T) {
 	t.Parallel()
 	c, r := day(t)
@@ -157,8 +158,8 @@ func (c fleet) joinDuring(r tape, id string, clock time.Duration) {
 	}
 }
 
-// A cluster that restarts as a whole is in no past: what it sent before does not count,
-// after a TTL. Until then, a heartbeat of before says its true age.
+// All nodes of a cluster restart. One TTL later, messages from before the restart have no effect. Until then, a
+// replayed heartbeat shows its true age.
 func TestRecordedTrafficAfterRestart(t *testing.T) {
 	r := &tape{}
 	c := started(t, 6, sim.Options{Tap: r.write})
@@ -178,8 +179,8 @@ func TestRecordedTrafficAfterRestart(t *testing.T) {
 	}
 }
 
-// A cluster that was ahead of the wall clock restarts as a whole. When the time of the new
-// cluster reaches that of a recording, the recording does not count either.
+// All nodes of a cluster whose time was ahead of the wall clock restart. A recorded message has no effect, even when
+// the time of the new cluster reaches the time of the recording.
 func TestRecordedTrafficOfTheFuture(t *testing.T) {
 	const ahead = 10 * time.Minute
 	r := &tape{}
@@ -204,8 +205,8 @@ func TestRecordedTrafficOfTheFuture(t *testing.T) {
 	c.check()
 }
 
-// A newcomer whose clock stands at the time of a recording joins the present cluster, and
-// takes the recorded one for the present at no time.
+// The clock of a newcomer shows the time of a recording. The newcomer joins the present cluster, and never mistakes the
+// recorded cluster for the present one.
 func TestNewcomerInRecordedTime(t *testing.T) {
 	r := &tape{}
 	c := started(t, 6, sim.Options{Tap: r.write})
@@ -218,7 +219,7 @@ func TestNewcomerInRecordedTime(t *testing.T) {
 	recorded, stopped := *r, c.Elapsed()
 	c.Leave("guest")
 	c.Run(10 * time.Minute)
-	for _, seeds := range [][]string{nil, {"203.0.113.1:7946"}} { // the second one answers nobody
+	for _, seeds := range [][]string{nil, {"203.0.113.1:7946"}} { // the second seed answers nobody
 		g := c.guard()
 		p := c.StartWith("new", sim.Setup{Clock: stopped - c.Elapsed() - 3*time.Second, Seeds: seeds})
 		for range 5 {
@@ -237,8 +238,8 @@ func TestNewcomerInRecordedTime(t *testing.T) {
 	}
 }
 
-// Two clusters that began apart, with cluster times that differ by half a century,
-// become one when a seed brings them together. No lease ends by that.
+// Two clusters started separately, and their times differ by up to half a century. When a seed connects them, they
+// become one cluster, and no lease ends because of that.
 func TestClustersMeet(t *testing.T) {
 	for _, ahead := range []time.Duration{50 * year, time.Hour, 10 * time.Second, time.Second} {
 		for _, laterDials := range []bool{true, false} {

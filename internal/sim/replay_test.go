@@ -7,7 +7,7 @@ import (
 	"github.com/roost-cluster/roost/internal/sim"
 )
 
-// story is a minute of trouble; it returns a fingerprint of each second.
+// story runs a minute with many faults, and returns a fingerprint for each second.
 func story(seed uint64, opts sim.Options) (prints []uint64) {
 	opts.Seed, opts.Loss, opts.Jitter = seed, 0.1, 10*time.Millisecond
 	c := sim.New(opts)
@@ -35,7 +35,7 @@ func story(seed uint64, opts sim.Options) (prints []uint64) {
 	return prints
 }
 
-// Runs of one seed are the same, second by second; runs of two seeds are not.
+// Two runs with the same seed are identical, second by second. Runs with different seeds differ.
 func TestReplay(t *testing.T) {
 	for name, opts := range map[string]sim.Options{"rendezvous": {}, "least partitions": least(leastPartitions, 3)} {
 		first := story(1, opts)

@@ -11,9 +11,9 @@ import (
 	"github.com/roost-cluster/roost/internal/sim"
 )
 
-// BenchmarkRest has what a cluster costs that starts at once, and then rests for 40
-// seconds. scripts/compare.sh runs this file in the trees of earlier commits as well: it uses
-// what those have, back to 1c47180.
+// BenchmarkRest measures the cost of a cluster whose nodes all start together and then rest for 40 seconds.
+// scripts/compare.sh also runs this file in the trees of earlier commits, so this file only uses what exists since
+// commit 1c47180.
 func BenchmarkRest(b *testing.B) {
 	for _, c := range []struct {
 		nodes, loss int
@@ -55,7 +55,7 @@ func rest(b *testing.B, n int, loss float64) {
 	b.ReportMetric((cpuThen-cpu).Seconds()*1000/each, "ms-CPU/s")
 }
 
-// alike lets time pass until all nodes see all nodes and have the same table.
+// alike lets time pass until all nodes see each other and have the same table.
 func alike(c *sim.Cluster, ids []string) time.Duration {
 	next := 0
 	took, _ := c.RunUntil(func() bool {

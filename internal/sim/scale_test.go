@@ -27,15 +27,15 @@ func measure(t *testing.T, opts sim.Options, trial sim.Trial) sim.Measurement {
 	return m
 }
 
-// Large clusters hold their leases on a network that loses packets, and agree in time. In packets of
-// a third of the size, the ages of 260 nodes leave as little space for all else as those of 1,000 do. -long
-// adds 1,000 nodes; make scale does so, and measures larger clusters, for longer.
+// Large clusters keep their leases on a network that loses packets, and agree in time. With packets of a third of the
+// usual size, the ages of 260 nodes take as large a share of a packet as the ages of 1,000 nodes usually do. -long adds
+// a cluster of 1,000 nodes. make scale also measures larger clusters, for longer.
 func TestScale(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {
 		t.Skip("takes minutes")
 	}
-	before := debug.SetGCPercent(400) // the collector would take a third of the time
+	before := debug.SetGCPercent(400) // otherwise the collector takes a third of the time
 	t.Cleanup(func() { debug.SetGCPercent(before) })
 	type test struct {
 		trial  sim.Trial
@@ -119,7 +119,8 @@ func TestMeasure(t *testing.T) {
 	}
 }
 
-// The lease of a leaver whose leave message is lost expires rightly, at each of the others.
+// If the leave message of a node is lost, its lease expires at each of the other nodes, and the trial does not count
+// this as wrong.
 func TestMeasureLostLeave(t *testing.T) {
 	const n = 10
 	c := sim.New(sim.Options{Unwatched: true})
@@ -132,7 +133,7 @@ func TestMeasureLostLeave(t *testing.T) {
 	m, err := c.Measure(sim.Trial{Nodes: n, Limit: time.Minute, Tick: func(phase string) error {
 		switch {
 		case lost == 0 && phase == "leave" && slices.ContainsFunc(c.IDs(), drained):
-			c.SetLoss(1) // the leave message follows at once
+			c.SetLoss(1) // the leave message follows immediately
 			lost = c.Elapsed()
 		case lost > 0 && c.Elapsed() > lost+1500*time.Millisecond:
 			c.SetLoss(0)
@@ -144,8 +145,8 @@ func TestMeasureLostLeave(t *testing.T) {
 	}
 }
 
-// The lease of a node that runs and is not heard expires at each of the others. The node
-// finds out and joins again, before or after their leases expire there.
+// A running node that no other node hears loses its lease at each of them. The node notices this and joins again,
+// before or after its lease expires there.
 func TestMeasureUnheard(t *testing.T) {
 	const n = 10
 	c := sim.New(sim.Options{Seed: 1})
@@ -167,7 +168,7 @@ func TestMeasureUnheard(t *testing.T) {
 	}
 }
 
-// The error of Tick ends a trial.
+// An error from Tick ends a trial.
 func TestMeasureStops(t *testing.T) {
 	stop := errors.New("stop")
 	c := sim.New(sim.Options{})
@@ -182,7 +183,7 @@ func TestMeasureStops(t *testing.T) {
 	}
 }
 
-// The nodes of a trial share equal data: thousands of nodes have to fit into memory.
+// The nodes of a trial share equal data, because thousands of nodes have to fit into memory.
 func TestMeasureShares(t *testing.T) {
 	c := sim.New(sim.Options{})
 	if _, err := c.Measure(sim.Trial{Nodes: 4, Limit: time.Minute}); err != nil {

@@ -8,8 +8,8 @@ import (
 	"github.com/roost-cluster/roost/internal/sim"
 )
 
-// A node is not alone while its only seed accepts connections, however long that seed does
-// not answer. It goes on once the seed does, or once nothing accepts a connection.
+// A new node keeps waiting while its only seed accepts connections but does not answer. It continues once the seed
+// answers, or once the seed accepts no more connections.
 func TestStuckSeed(t *testing.T) {
 	for name, tt := range map[string]struct {
 		recover func(c fleet)
@@ -44,7 +44,7 @@ func TestStuckSeed(t *testing.T) {
 	}
 }
 
-// A pair finds each other again among 30 dead nodes.
+// Two live nodes that were cut off from each other find each other again, although the other 30 members are dead.
 func TestSplitHealsAmongTheDead(t *testing.T) {
 	c := started(t, 32, sim.Options{})
 	c.Crash(c.IDs()[:30]...)
@@ -55,7 +55,7 @@ func TestSplitHealsAmongTheDead(t *testing.T) {
 	t.Logf("agreement %v after the split", c.agree(time.Minute))
 }
 
-// Two halves find each other again after any time, with the seeds of both dead.
+// The two halves of a cluster find each other again after a short and a long split, although all their seeds are dead.
 func TestSplitHealsWithoutSeeds(t *testing.T) {
 	for _, n := range []int{2, 8, 40} {
 		for _, long := range []time.Duration{70 * time.Second, time.Hour} {
@@ -63,7 +63,7 @@ func TestSplitHealsWithoutSeeds(t *testing.T) {
 				continue
 			}
 			c := started(t, 3+n, sim.Options{Seed: uint64(n)})
-			c.Crash("n00", "n01", "n02") // the seeds of all
+			c.Crash("n00", "n01", "n02") // the seeds of all nodes
 			c.Run(2 * ttl)
 			all := c.IDs()
 			c.Split(all[:n/2], all[n/2:])

@@ -7,8 +7,8 @@ import (
 	"github.com/roost-cluster/roost/placement"
 )
 
-// shared has the values that the nodes of a trial share, so that thousands of them fit into memory. While no
-// node comes or goes, all nodes have the same records, members and table.
+// shared contains the values that the nodes of a trial share, so that thousands of nodes fit into memory. While no node
+// joins or leaves, all nodes have the same records, members and table.
 type shared struct {
 	records map[version]*lease.Record
 	members [][]lease.Incarnation // the latest members
@@ -29,7 +29,7 @@ type computed struct {
 	table      *placement.Table
 }
 
-// kept is how many different tables and lists of members are kept. While nodes come or go, only a few sets of
+// kept is how many different tables and lists of members are kept. While nodes join or leave, only a few sets of
 // members are in use at the same time.
 const kept = 16
 

@@ -9,7 +9,7 @@ import (
 	"github.com/roost-cluster/roost/placement"
 )
 
-// A slow start of 90 s takes a step every 10 s.
+// A slow start of 90 s has a step every 10 s.
 const (
 	slowStart     = 90 * time.Second
 	slowStartStep = slowStart / 9
@@ -61,7 +61,7 @@ func TestSlowStart(t *testing.T) {
 	}
 }
 
-// Where all nodes start together, no other node carries what a slow start would leave.
+// If all nodes start together, there is no slow start, because no other node could own the partitions in the meantime.
 func TestNoSlowStartOnColdStart(t *testing.T) {
 	for _, n := range []int{3, 10, 50} {
 		c := started(t, n, slowStarting(placement.Rendezvous()))
@@ -78,14 +78,14 @@ func TestNoSlowStartOnColdStart(t *testing.T) {
 
 func throughNew(m move) bool { return m.from == "new" || m.to == "new" }
 
-// What ends a slow start, and what begins another one.
+// Some events end a slow start, and some begin another slow start.
 func TestSlowStartInterrupted(t *testing.T) {
 	for name, s := range map[string]struct {
 		do     func(c fleet, p *sim.Process)
 		may    func(move) bool
 		weight uint32 // afterwards
 		later  uint32 // a step later
-		last   uint32 // after the time of another slow start
+		last   uint32 // after the duration of another slow start
 	}{
 		"another weight": {
 			do:  func(_ fleet, p *sim.Process) { p.SetWeight(200) },
@@ -109,7 +109,7 @@ func TestSlowStartInterrupted(t *testing.T) {
 				r := c.record()
 				c.undrain("new")
 				c.Run(2 * time.Second)
-				r.stop(toNew) // it never had more than its first share
+				r.stop(toNew) // it never had more than the share of its first step
 			},
 			may: throughNew, weight: 10, later: 20, last: 100,
 		},
@@ -174,8 +174,8 @@ func TestLeaveDuringSlowStart(t *testing.T) {
 	c.onlyMoved(before, nothing)
 }
 
-// A node that takes over from no other node, or from nodes that drain, has no slow start, and
-// what was left of an earlier one is forgotten.
+// A node has no slow start if it takes over from no other node, or only from draining nodes. The rest of an earlier
+// slow start is then forgotten.
 func TestNoSlowStartWithoutOthers(t *testing.T) {
 	c := started(t, 3, slowStarting(placement.Rendezvous()))
 	for _, id := range c.IDs() {
@@ -196,7 +196,7 @@ func TestNoSlowStartWithoutOthers(t *testing.T) {
 	}
 }
 
-// A step does not wait for something else to happen.
+// Each step happens on time, even if nothing else happens.
 func TestSlowStartIsOnTime(t *testing.T) {
 	c := started(t, 1, slowStarting(placement.Rendezvous()))
 	p := c.StartWith("new", sim.Setup{Config: func(c *node.Config) { c.GossipInterval = time.Minute }})

@@ -8,7 +8,7 @@ import (
 	"github.com/roost-cluster/roost/internal/sim"
 )
 
-// suspension is a scenario: some nodes of a fleet are suspended with their hosts.
+// suspension is a scenario in which some nodes of a fleet are suspended with their hosts.
 type suspension struct {
 	name  string
 	nodes int
@@ -43,7 +43,7 @@ func suspensions() []suspension {
 	}
 }
 
-// wake lets nodes that were suspended go on, and returns when partitions had two owners last.
+// wake continues suspended nodes, and returns when partitions last had two owners.
 func (c fleet) wake(asleep []string, stale bool, watch time.Duration) (double time.Duration) {
 	all := c.IDs()
 	for _, id := range asleep {
@@ -58,7 +58,7 @@ func (c fleet) wake(asleep []string, stale bool, watch time.Duration) (double ti
 	return double
 }
 
-// shared reports whether two nodes own one partition.
+// shared reports whether two nodes own the same partition.
 func (c fleet) shared(ids []string) bool {
 	owned := make(map[int]bool)
 	for _, id := range ids {
@@ -72,8 +72,8 @@ func (c fleet) shared(ids []string) bool {
 	return false
 }
 
-// A node that was suspended together with its monotonic clock owns nothing that others have taken over, a
-// second after it goes on. Where most packets and answers get lost, that may take a little longer.
+// A node is suspended, and its monotonic clock stands still. A second after it continues, it owns nothing that other
+// nodes have taken over. If most packets and answers are lost, this may take a little longer.
 func TestSuspended(t *testing.T) {
 	times, seeds := []time.Duration{90 * time.Second}, uint64(1)
 	if *long {
@@ -107,7 +107,7 @@ func TestSuspended(t *testing.T) {
 	}
 }
 
-// A wall clock that is set costs no ownership, forward or back, also if all clocks are set at once.
+// Setting a wall clock forward or back moves no partition, even if all clocks are set simultaneously.
 func TestWallClockStepsCostNothing(t *testing.T) {
 	for _, n := range []int{1, 2, 5} {
 		c := started(t, n, sim.Options{})
@@ -127,8 +127,9 @@ func TestWallClockStepsCostNothing(t *testing.T) {
 	}
 }
 
-// While one node is suspended, all others are restarted, and found a cluster with another identity: it owns
-// nothing a second after it goes on, and the two become one.
+// While one node is suspended, all other nodes restart and found a cluster with another identity. A second after the
+// suspended node continues, it owns nothing that another node owns. If its wall clock is right, the two clusters then
+// become one.
 func TestSuspendedWhileOthersRestart(t *testing.T) {
 	for _, n := range []int{2, 3} {
 		for _, stale := range []bool{false, true} {
@@ -153,7 +154,7 @@ func TestSuspendedWhileOthersRestart(t *testing.T) {
 				if double := c.wake(all[:1], stale, 20*time.Second); double > time.Second {
 					t.Errorf("%d nodes, stale wall clock %v, seed %d: two owners for %v", n, stale, seed, double)
 				}
-				if !stale { // of two, the later clock is taken for wrong
+				if !stale { // of two nodes, the node with the later clock is considered wrong
 					c.agree(20 * time.Second)
 				}
 			}

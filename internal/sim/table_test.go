@@ -10,8 +10,7 @@ import (
 	"github.com/roost-cluster/roost/placement"
 )
 
-// disguised is another strategy under the name of rendezvous, as a faulty build
-// might have it.
+// disguised is another strategy with the name of rendezvous, as in a faulty build.
 type disguised struct{ placement.Strategy }
 
 func (disguised) Name() string { return placement.Rendezvous().Name() }
@@ -61,8 +60,8 @@ func TestDivergenceIsCounted(t *testing.T) {
 	within("ten minutes after it", 0, 0, 0, 0)
 }
 
-// A table is logged once when it becomes uneven, and once when it is even again: two nodes share eight
-// partitions badly while the second does not drain.
+// A table is logged once when it becomes uneven, and once when it is even again. Here, two nodes divide eight
+// partitions badly whenever the second node is not draining.
 func TestBalanceIsLogged(t *testing.T) {
 	var book logbook
 	c := newFleet(t, sim.Options{Log: book.write, Config: func(c *node.Config) { c.Partitions = 8 }})
@@ -90,7 +89,7 @@ func TestBalanceIsLogged(t *testing.T) {
 	}
 }
 
-// brittle is a strategy that fails beyond three nodes.
+// brittle is a strategy that fails for more than three nodes.
 type brittle struct {
 	placement.Strategy
 	assign func(partitions int) ([]int, error)
@@ -105,8 +104,8 @@ func (b brittle) Assign(nodes []placement.Node, partitions int) ([]int, error) {
 	return b.Strategy.Assign(nodes, partitions)
 }
 
-// The strategy of a user has a bug that a join brings out. All nodes keep the last
-// good table and log the reason once a minute; when the fleet is as before, they place again.
+// A custom strategy has a bug that appears when a fourth node joins. All nodes keep the last good table, and log the
+// reason once a minute. When the fourth node is gone, they compute tables again.
 func TestStrategyFails(t *testing.T) {
 	for what, tt := range map[string]struct {
 		assign func(partitions int) ([]int, error)
@@ -150,8 +149,8 @@ func TestStrategyFails(t *testing.T) {
 	}
 }
 
-// A strategy fails once, on one node. That node follows soon, and not only when the
-// next node comes or goes.
+// A strategy fails once, on one node. The node computes the table again soon, without waiting until another node joins
+// or leaves.
 func TestStrategyFailsOnce(t *testing.T) {
 	failed := false
 	c := started(t, 3, sim.Options{Config: func(cfg *node.Config) {
@@ -161,7 +160,7 @@ func TestStrategyFailsOnce(t *testing.T) {
 				failed = true
 				return nil, errors.New("for a moment")
 			}
-			return make([]int, n), nil // all to the first
+			return make([]int, n), nil // all partitions to the first node
 		}}
 	}})
 	c.Start("n03")

@@ -16,11 +16,11 @@
 // # Guarantees
 //
 //  1. No call waits for another node, except a dial (for its timeout), and a read or
-//     write of a stream. The one mutex is never held during a wait.
+//     write of a stream. The only mutex is never held during a wait.
 //  2. It starts no goroutine. Waits are on channels and timers only, so they are
 //     durable: a bubble's clock advances. Shutdown and Crash end every wait.
 //  3. A packet arrives Delay plus a share of Jitter after it was sent, or is lost.
-//     Packets due at one instant arrive in the order in which they were sent, and never
+//     Packets due at the same instant arrive in the order in which they were sent, and never
 //     inside the sender's call. The receiver gets a copy.
 //  4. Each address draws its losses and jitter from its own generator. Every packet draws
 //     the same two numbers, so a fault does not change the fate of later packets.
@@ -37,7 +37,7 @@
 //     silent instead: an end fails with ETIMEDOUT when its keep-alive gives up, unless the
 //     cut is healed before.
 //   - Crash: like kill -9. Packets sent before still arrive. Nothing else is sent or received, streams break,
-//     and a dial to the address is refused at once. The code above the transport is not notified: its packets
+//     and a dial to the address is refused immediately. The code above the transport is not notified: its packets
 //     vanish without an error, so its later shutdown sends no leave messages.
 //   - Vanish: like a power cut of the host. Unlike after Crash, nothing answers: a dial to the address waits
 //     for its timeout, and the other ends of streams are silent until their keep-alive gives up, or their
@@ -47,7 +47,7 @@
 //     to the backlog, but no process reads the content. Beyond these limits, packets are dropped and dials
 //     time out. Nothing is sent: packets vanish, dials time out, reads and writes wait, and a close takes
 //     effect after Resume. On Resume the queued packets arrive first.
-//   - No listener, never or no longer: packets are dropped, and a dial fails at once with
+//   - No listener at an address: packets are dropped, and a dial fails immediately with
 //     ECONNREFUSED.
 //
 // # Not guaranteed

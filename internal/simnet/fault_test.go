@@ -120,7 +120,7 @@ func TestPauseQueuesAndResumeDeliversFirst(t *testing.T) {
 	})
 }
 
-// For the race detector: all controls at once, from several goroutines.
+// This test is for the race detector: several goroutines use all controls simultaneously.
 func TestControlsAreSafeForConcurrentUse(t *testing.T) {
 	run(t, simnet.Config{Seed: 3, Delay: time.Millisecond, Jitter: time.Millisecond, Loss: 0.1}, 3, func(b bed) {
 		var wg sync.WaitGroup
@@ -176,8 +176,8 @@ func (b bed) keepAlive(c net.Conn) {
 	}
 }
 
-// Nothing answers for a host that vanished, not even after Shutdown. TestWatchFaults of internal/gossip has
-// its keep-alives.
+// Nothing answers for a host that vanished, not even after Shutdown. TestWatchFaults in internal/gossip tests
+// keep-alives to such a host.
 func TestVanish(t *testing.T) {
 	run(t, simnet.Config{}, 2, func(b bed) {
 		plain, far := b.connect(1, 2)

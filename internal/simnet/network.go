@@ -50,9 +50,9 @@ func New(cfg Config) *Network {
 	}
 }
 
-// Listen attaches a node at addr. It fails with EADDRINUSE while another transport has the address. A
-// transport that has crashed, vanished or was shut down no longer has it. A new node resets the streams to a
-// vanished one.
+// Listen attaches a node at addr. It fails with EADDRINUSE while another transport has the address. A transport no
+// longer has its address after it has crashed, vanished or shut down. A new node resets the streams to a vanished node
+// with the same address.
 func (n *Network) Listen(addr string) (*Transport, error) {
 	at, err := netip.ParseAddrPort(addr)
 	if err != nil {
@@ -135,7 +135,7 @@ func (n *Network) cut(links ...link) {
 	n.loseStreams()
 }
 
-// loseStreams notes which streams are silent from now on, or no longer. The caller must hold n.mu.
+// loseStreams records which streams become silent, and which are no longer silent. The caller must hold n.mu.
 func (n *Network) loseStreams() {
 	for _, s := range n.streams {
 		switch works := n.carries(s); {
@@ -195,8 +195,8 @@ func (n *Network) send(t *Transport, to netip.AddrPort, b []byte, now time.Time)
 		at: now.Add(delay), link: l,
 		packet: &memberlist.Packet{Buf: slices.Clone(b), From: net.UDPAddrFromAddrPort(t.addr)},
 	}
-	// Insert it after packets of the same instant, because a bubble fires timers of one instant in random
-	// order.
+	// Insert the packet after packets that are due at the same instant, because a bubble fires timers of the same
+	// instant in random order.
 	i, _ := slices.BinarySearchFunc(n.flights, f, func(other, f flight) int {
 		if other.at.After(f.at) {
 			return 1

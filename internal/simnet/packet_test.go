@@ -30,8 +30,8 @@ func TestPacketArrivesAfterDelay(t *testing.T) {
 	})
 }
 
-// Packets of one instant need a fixed order: a bubble fires its timers of one instant in
-// random order.
+// Packets that are due at the same instant arrive in the order in which they were sent, although a bubble fires timers
+// of the same instant in random order.
 func TestPacketsOfOneInstantKeepTheirOrder(t *testing.T) {
 	run(t, simnet.Config{Delay: time.Millisecond}, 3, func(b bed) {
 		want := make([]string, 1000)
@@ -76,7 +76,7 @@ func TestLossIsItsShare(t *testing.T) {
 				b.send(1, 2, "x")
 			}
 			got := float64(len(b.arrived(2)))
-			// 130 is at least five standard deviations.
+			// The tolerance of 130 is at least five standard deviations.
 			if want := (1 - loss) * count; got < want-130 || got > want+130 || (loss == 0 && got != count) {
 				b.Errorf("loss %v: %v of %d arrived", loss, got, count)
 			}
@@ -84,7 +84,7 @@ func TestLossIsItsShare(t *testing.T) {
 	}
 }
 
-// The loss of one address is that of its packets in one direction, besides that of all.
+// SetLossOf affects packets of one address in one direction, in addition to the general loss.
 func TestLossOf(t *testing.T) {
 	const count = 4000
 	run(t, simnet.Config{Seed: 7, Loss: 0.2}, 3, func(b bed) {
@@ -102,8 +102,8 @@ func TestLossOf(t *testing.T) {
 }
 
 func TestSameSeedSameFate(t *testing.T) {
-	// arrivals returns which packets of one node to another arrive, in order of arrival. It
-	// calls around before each packet.
+	// arrivals returns which packets from one node to another arrive, in order of arrival. It calls around before each
+	// packet is sent.
 	arrivals := func(seed uint64, from, to int, around func(i int, b bed)) (got []string) {
 		run(t, simnet.Config{Seed: seed, Loss: 0.3, Delay: time.Millisecond, Jitter: time.Second}, 3, func(b bed) {
 			for i := range 500 {
@@ -132,7 +132,7 @@ func TestSameSeedSameFate(t *testing.T) {
 	if !slices.Equal(once, busy) {
 		t.Error("another node's packets changed the fate of this node's packets")
 	}
-	// Packets 100 to 199 meet a perfect network; the others have the same fate as before.
+	// The network loses none of the packets 100 to 199. The other packets have the same fate as before.
 	calm := arrivals(1, 1, 2, func(i int, b bed) {
 		switch i {
 		case 100:
@@ -150,7 +150,7 @@ func TestSameSeedSameFate(t *testing.T) {
 	}
 }
 
-// A node that does not read, running or paused, keeps a limited number of packets.
+// A node that does not read its packets, running or paused, keeps only a limited number of them.
 func TestQueueIsBounded(t *testing.T) {
 	for _, pause := range []bool{false, true} {
 		run(t, simnet.Config{}, 2, func(b bed) {

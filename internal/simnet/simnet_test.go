@@ -57,8 +57,8 @@ func (b bed) send(from, to int, text string) {
 	}
 }
 
-// arrived waits until no packet is in flight, for a minute at most, and returns the
-// packets that node i has not read.
+// arrived waits until no packet is in flight, but at most for a minute, and returns the packets that node i has not
+// read.
 func (b bed) arrived(i int) []string {
 	time.Sleep(time.Minute)
 	synctest.Wait()
@@ -93,7 +93,7 @@ func (b bed) dial(from, to int) net.Conn {
 	return c
 }
 
-// connect opens a stream and accepts it.
+// connect opens a stream from one node to another, and accepts it there.
 func (b bed) connect(from, to int) (near, far net.Conn) {
 	b.Helper()
 	near = b.dial(from, to)
@@ -107,7 +107,7 @@ func (b bed) wantError(what string, got, want error) {
 	}
 }
 
-// wantSilence checks that a dial, read or write waits for its timeout of a second.
+// wantSilence checks that a dial, read or write only ends with its timeout after a second.
 func (b bed) wantSilence(what string, call func(deadline time.Time) error) {
 	b.Helper()
 	start := time.Now()
@@ -118,7 +118,7 @@ func (b bed) wantSilence(what string, call func(deadline time.Time) error) {
 	}
 }
 
-// dialing and using are calls for wantSilence.
+// dialing and using return calls for wantSilence.
 func dialing(tr *simnet.Transport, to int) func(time.Time) error {
 	return func(deadline time.Time) error {
 		_, err := tr.DialTimeout(addr(to), time.Until(deadline))

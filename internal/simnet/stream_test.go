@@ -15,7 +15,7 @@ import (
 	"github.com/roost-cluster/roost/internal/simnet"
 )
 
-// The standard library's own tests of a net.Conn.
+// These are the standard library's own tests for a net.Conn.
 func TestConnConforms(t *testing.T) {
 	nettest.TestConn(t, func() (c1, c2 net.Conn, stop func(), err error) {
 		b := newBed(t, simnet.Config{}, 2)
@@ -62,7 +62,7 @@ func TestDialIntoCutTimesOut(t *testing.T) {
 	})
 }
 
-// The end of a node must not leave a goroutine waiting in a dial.
+// When a node ends, none of its goroutines may keep waiting in a dial.
 func TestEndOfNodeEndsItsDials(t *testing.T) {
 	for name, end := range map[string]func(*simnet.Transport){
 		"crash":    (*simnet.Transport).Crash,
@@ -134,7 +134,7 @@ func TestPauseStallsStreams(t *testing.T) {
 		paused.Pause()
 		start := time.Now()
 
-		// Its kernel accepts connections and bytes, but its process does not answer.
+		// The kernel of the paused node accepts connections and bytes, but its process does not answer.
 		late := b.dial(1, 2)
 		for _, c := range []net.Conn{near, late} {
 			_, err := c.Write([]byte("x"))
@@ -147,7 +147,7 @@ func TestPauseStallsStreams(t *testing.T) {
 		b.wantSilence("dial by a paused node", dialing(paused, 1))
 		b.wantSilence("write by a paused node", using(far, far.Write))
 
-		// A read that waits, and a close, take effect after Resume.
+		// A waiting read and a close take effect after Resume.
 		time.AfterFunc(time.Hour-time.Since(start), paused.Resume)
 		read := make([]byte, 1)
 		if _, err := far.Read(read); err != nil || string(read) != "x" || time.Since(start) != time.Hour {

@@ -99,10 +99,9 @@ func (t *Transport) arrive(p *memberlist.Packet, now time.Time) {
 	}
 }
 
-// DialTimeout opens a stream to addr. Without a listener there it fails at once, with
-// ECONNREFUSED. Without an answer, because of a cut, a paused node or a full backlog, it
-// fails after the timeout with a [net.Error] with Timeout true. Crash and Shutdown of t
-// end the wait.
+// DialTimeout opens a stream to addr. If nothing listens there, it fails immediately with ECONNREFUSED. If there is no
+// answer because of a cut, a paused node or a full backlog, it fails after the timeout with a [net.Error] whose Timeout
+// is true. Crash and Shutdown of t end the wait.
 func (t *Transport) DialTimeout(addr string, timeout time.Duration) (net.Conn, error) {
 	to, err := netip.ParseAddrPort(addr)
 	if err == nil && timeout > 0 { // memberlist passes the time until a deadline
@@ -129,7 +128,7 @@ func (t *Transport) DialAddressTimeout(addr memberlist.Address, timeout time.Dur
 	return t.DialTimeout(addr.Addr, timeout)
 }
 
-// connect returns a stream, or an error if the dial fails at once, or neither if there is no answer.
+// connect returns a stream, or an error if the dial fails immediately, or neither if there is no answer.
 func (t *Transport) connect(to netip.AddrPort) (*conn, error) {
 	n := t.net
 	n.mu.Lock()
@@ -190,8 +189,8 @@ func (t *Transport) Resume() {
 	}
 }
 
-// Crash ends the node, like kill -9. The code above continues without a network. Shut it down at the end, so
-// that it calls Shutdown.
+// Crash ends the node like kill -9. The code above the transport continues without a network. Shut that code down at
+// the end, so that it calls Shutdown.
 func (t *Transport) Crash() {
 	t.net.mu.Lock()
 	defer t.net.mu.Unlock()
@@ -201,8 +200,8 @@ func (t *Transport) Crash() {
 	}
 }
 
-// Vanish ends the node and its host, like a power cut, so nothing answers. The code above continues as after
-// Crash.
+// Vanish ends the node together with its host, like a power cut, so nothing answers. The code above the transport
+// continues as after Crash.
 func (t *Transport) Vanish() {
 	t.net.mu.Lock()
 	defer t.net.mu.Unlock()

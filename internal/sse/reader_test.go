@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// The reader finds a batch in pieces of any size, between any other lines.
+// The reader finds a batch between other lines, even if the stream arrives in pieces of any size.
 func TestReader(t *testing.T) {
 	in := NewReader(strings.NewReader(
 		": comment\n\nid: 1\r\nevent: batch\r\ndata: {\"version\":1}\r\n\r\n"+

@@ -39,8 +39,8 @@ type Info struct {
 //go:embed page
 var files embed.FS
 
-// policy is the page's Content-Security-Policy, and allows only what the page needs. Trusted types make the
-// browser refuse strings as markup, even if a script of the page has a bug.
+// policy is the page's Content-Security-Policy, which allows only what the page needs. With trusted types, the browser
+// refuses strings as markup, even if a script of the page has a bug.
 const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; " +
 	"base-uri 'none'; form-action 'none'; frame-ancestors 'none'; " +
 	"require-trusted-types-for 'script'; trusted-types 'none'"

@@ -8,7 +8,7 @@ import (
 	"github.com/roost-cluster/roost/cluster/clusterhttp/dashboard"
 )
 
-// clusterhttp.Handler serves the page already. Serve it by itself to show it below another path.
+// clusterhttp.Handler already serves the page. Serve it yourself to show it below another path.
 func ExampleHandler() {
 	page := dashboard.Handler(dashboard.Info{Cluster: "calls"})
 	w := httptest.NewRecorder()

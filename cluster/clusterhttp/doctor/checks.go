@@ -172,7 +172,7 @@ func (e Examination) ahead(rejected []report.Ahead) Check {
 	}
 }
 
-// tables warns about divergence that lasts. Short divergence is normal after every change.
+// tables warns if divergence lasts. A short divergence is normal after every change.
 func (e Examination) tables() Check {
 	differ := func(l Look) (ids []string) {
 		for _, m := range l.Members.Members {
@@ -223,9 +223,8 @@ func (e Examination) balance() Check {
 	return c
 }
 
-// withSteps adds instructions to advice that recommends more partitions. The change needs instructions,
-// because nodes with different numbers of partitions reject each other. A rolling restart with another number
-// therefore does not work.
+// withSteps adds instructions to advice that recommends more partitions. A rolling restart with another number does not
+// work, because nodes with different numbers of partitions reject each other.
 func withSteps(advice string) string {
 	if strings.Contains(advice, "raise Partitions") {
 		advice += " roost plan --partitions shows the effect. All nodes need the same number: stop all agents, then start them with the new --partitions;" +
@@ -245,8 +244,8 @@ func (e Examination) timings() []Check {
 	}}
 }
 
-// sealWarn is half the number of messages that AES-GCM with random nonces allows per key. The warning comes
-// at half, so that there is time to change the key.
+// sealWarn is half the number of messages that AES-GCM with random nonces allows per key. The doctor warns at half, so
+// that there is time to change the key.
 const sealWarn = 1 << 31
 
 // key warns when the cluster has encrypted about sealWarn messages with its gossip key. The check assumes
@@ -294,7 +293,7 @@ func (e Examination) sources() (problems []Check) {
 	return problems
 }
 
-// events warns about a reader that had unread events at both looks and did not catch up between them.
+// events warns about a reader that had unread events at both looks, and did not catch up in between.
 func (e Examination) events() []Check {
 	late := make(map[string]uint64)
 	for _, r := range e.Before.Stats.Readers {

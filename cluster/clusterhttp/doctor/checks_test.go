@@ -16,7 +16,7 @@ import (
 	"github.com/roost-cluster/roost/placement"
 )
 
-// healthyLook is a look at a healthy cluster of three.
+// healthyLook returns a look at a healthy cluster of three members.
 func healthyLook() Look {
 	members := make([]report.Member, 3)
 	for i := range members {
@@ -60,13 +60,12 @@ func held(c cluster.Cause, reason string) func(l *Look) {
 	}
 }
 
-// reading sets how many states a reader of events is behind.
+// reading sets how many states a reader of events lags behind.
 func reading(l *Look, behind uint64) {
 	l.Stats.Readers = []events.ReaderStats{{Name: "http", Open: 3}, {Name: "watch", Open: 1, Behind: behind}}
 }
 
-// TestChecks: each problem is found and explained, and nothing that is usual counts as a
-// problem.
+// TestChecks: the doctor finds and explains each problem, and does not complain about anything normal.
 func TestChecks(t *testing.T) {
 	both := func(f func(l *Look)) func(b, a *Look) { return func(b, a *Look) { f(b); f(a) } }
 	after := func(f func(l *Look)) func(b, a *Look) { return func(_, a *Look) { f(a) } }
@@ -75,7 +74,7 @@ func TestChecks(t *testing.T) {
 	}
 	for name, c := range map[string]struct {
 		change func(before, after *Look)
-		want   string // of checks that are not ok: name: verdict: part of the finding
+		want   string // each check that is not ok, as name: verdict: part of the finding
 	}{
 		"healthy": {func(_, _ *Look) {}, ""},
 		"drain":   {both(held(cluster.CauseDraining, "by command")), "ready: warn: it is draining: by command"},
@@ -168,7 +167,7 @@ func TestChecks(t *testing.T) {
 			after(func(l *Look) { l.Stats.Unreachable = "this host no longer has 10.0.0.1" }),
 			"address: fail: no longer has 10.0.0.1",
 		},
-		"one way, and it forgot the others": {both(func(l *Look) { // which is no problem of its seeds
+		"one way, and it forgot the others": {both(func(l *Look) { // the seeds are not the problem
 			l.Stats.State, l.Stats.Waits, l.Members.Digest, l.Table = "joining", "members answer over TCP", 0, report.Partitions{}
 			l.Members.Members = l.Members.Members[:1]
 			l.Members.Members[0].State = lease.Settling
@@ -186,7 +185,7 @@ func TestChecks(t *testing.T) {
 		},
 		"a slow clock": {after(member(1, func(m *report.Member) { m.ClockOffsetMS = -9000 })), "clocks: warn: node-b by -9s"},
 		"nearly":       {after(member(1, func(m *report.Member) { m.ClockOffsetMS = 2600 })), "clocks: warn: node-b by 2.6s"},
-		"its own clock": {after(func(l *Look) { // it is the wrong one if all others agree
+		"its own clock": {after(func(l *Look) { // if all others agree, this node's clock is wrong
 			l.Members.Members[1].ClockOffsetMS, l.Members.Members[2].ClockOffsetMS = -6000, -6000
 		}), "clocks: fail: node-a by 6s"},
 
@@ -230,7 +229,7 @@ func TestChecks(t *testing.T) {
 		}), "members: warn: lost: node-z + balance: warn: 64 partitions"},
 		"too few":  {after(func(l *Look) { l.Table.Partitions = 2 }), "balance: fail: 2 partitions on 3 nodes"},
 		"weight 0": {after(member(1, func(m *report.Member) { m.Weight = 0 })), "members: warn: with weight 0: node-b"},
-		"all settle": {after(func(l *Look) { // as they do when they start together
+		"all settle": {after(func(l *Look) { // as when all members start together
 			for i := range l.Members.Members {
 				l.Members.Members[i].State = lease.Settling
 			}
@@ -251,7 +250,7 @@ func TestChecks(t *testing.T) {
 		},
 		"no seed":                {after(func(l *Look) { l.Stats.Settings.Join = nil }), "seeds: warn: none"},
 		"no seed on one machine": {after(func(l *Look) { l.Stats.Settings.Join, l.Stats.Settings.Addr = nil, "127.0.0.1:7946" }), ""},
-		"the seed is lost": {after(func(l *Look) { // and nothing else: the lost member is named once
+		"the seed is lost": {after(func(l *Look) { // the lost member must be named only once
 			l.Stats.Settings.Join = []string{"10.0.0.9:7946", "10.0.0.2:7946"}
 			l.Members.Lost = []report.Lost{{Profile: lease.Profile{ID: "node-z", Addr: "10.0.0.9:7946"}, Reason: lease.Crashed, AgoMS: 14_000}}
 		}), "members: warn: lost: node-z crashed 14s ago"},
@@ -354,7 +353,8 @@ func TestChecks(t *testing.T) {
 	}
 }
 
-// lose adds n lost members to the three that are left of a cluster that had most.
+// lose adds n lost members to a look. It also adds to the look's history that the cluster once had as many members as
+// most says.
 func lose(n, most int) func(l *Look) {
 	return func(l *Look) {
 		for i := range n {
@@ -364,7 +364,7 @@ func lose(n, most int) func(l *Look) {
 	}
 }
 
-// ended adds that a node ended n times, and came back.
+// ended adds to the history that a node ended and returned n times.
 func ended(id lease.NodeID, n int, reason string, ago time.Duration) func(l *Look) {
 	return func(l *Look) {
 		l.History = report.History{Now: time.Unix(10_000, 0)}
@@ -380,7 +380,8 @@ func ended(id lease.NodeID, n int, reason string, ago time.Duration) func(l *Loo
 	}
 }
 
-// replacedAt has node-b, which was at 10.0.0.2:7946, replaced a second ago, and again, at some addresses.
+// replacedAt adds to the history that node-b, which was at 10.0.0.2:7946, was replaced a second ago, once at each of
+// these addresses.
 func replacedAt(addrs ...string) func(l *Look) {
 	return func(l *Look) {
 		ended("node-b", len(addrs), "replaced", time.Second)(l)
@@ -407,7 +408,8 @@ func drainAll(l *Look, which ...int) {
 	}
 }
 
-// An isolated agent has its last table, which says nothing of the others.
+// An isolated agent looks up owners in its last table, so the doctor does not compare that table with other members'
+// tables.
 func TestTablesWhileIsolated(t *testing.T) {
 	l := healthyLook()
 	held(cluster.CauseIsolated, "it sees 3")(&l)
@@ -419,7 +421,7 @@ func TestTablesWhileIsolated(t *testing.T) {
 	}
 }
 
-// A node that is alone and owns everything could have been told not to.
+// If a node is alone and owns everything, the doctor suggests --min-members, unless it is set.
 func TestAloneWithoutMinMembers(t *testing.T) {
 	for min, want := range map[int]bool{1: true, 2: false} {
 		for _, seeds := range [][]string{{"10.0.0.2:7946"}, {"seeds.test:7946"}} {
@@ -432,8 +434,7 @@ func TestAloneWithoutMinMembers(t *testing.T) {
 	}
 }
 
-// expect compares the checks that are not ok with want, by name, verdict and a part of the
-// finding.
+// expect compares the checks that are not ok with want, by name, verdict and a part of the finding.
 func expect(t *testing.T, name string, e Examination, want []string) {
 	t.Helper()
 	checks := e.Diagnose().Checks
@@ -477,7 +478,8 @@ func expect(t *testing.T, name string, e Examination, want []string) {
 	}
 }
 
-// What to do about Redis is up to what its client says. The check names the address, and nobody restarts agents.
+// The advice for Redis depends on the error of the Redis client. The check always names the address, and says not to
+// restart agents.
 func TestRedisAdvice(t *testing.T) {
 	for problem, do := range map[string]string{
 		`redis: heartbeat of "a|1": connect to [redis.test:6379]: WRONGPASS invalid username-password pair or user is disabled.`:      "password",
@@ -515,7 +517,8 @@ func TestRedisAdvice(t *testing.T) {
 	}
 }
 
-// Where the store hears none of the others, it is rather this node that has another one.
+// If no other node sends heartbeats to the store, this node probably uses a different store than the others. If only
+// one other node sends none, the advice is about that node.
 func TestSilentAdvice(t *testing.T) {
 	l := healthyLook()
 	for _, m := range l.Members.Members {
@@ -532,10 +535,10 @@ func TestSilentAdvice(t *testing.T) {
 	}
 }
 
-// TestCounters: a counter warns if it grew between the looks, and by itself.
+// TestCounters: each counter alone causes a warning if it grew between the two looks.
 func TestCounters(t *testing.T) {
 	set := func(s *report.Stats, name string, n uint64) {
-		for _, part := range []any{&s.Counts, s.Rooms} { // by its name in the JSON
+		for _, part := range []any{&s.Counts, s.Rooms} { // set the counter by its name in JSON
 			if err := json.Unmarshal(fmt.Appendf(nil, "{%q:%d}", name, n), part); err != nil {
 				t.Fatal(err)
 			}
@@ -548,12 +551,12 @@ func TestCounters(t *testing.T) {
 		expect(t, c.name+" of old", e, nil)
 		set(&e.After.Stats, c.name, 7)
 		expect(t, c.name, e, []string{c.check + ": warn: " + c.name + ": 2 more within 2s, 7 since start"})
-		set(&e.After.Stats, c.name, 3) // it was started again between the looks
+		set(&e.After.Stats, c.name, 3) // it restarted between the looks
 		expect(t, c.name+" anew", e, nil)
 	}
 }
 
-// TestVerdict: a verdict survives JSON, and an unknown one is an error.
+// TestVerdict: each verdict can be encoded as text and decoded, and decoding an unknown verdict fails.
 func TestVerdict(t *testing.T) {
 	for _, want := range []Verdict{OK, Warn, Fail} {
 		var got Verdict
@@ -566,11 +569,11 @@ func TestVerdict(t *testing.T) {
 	}
 }
 
-// What to look at is up to why members were lost.
+// The advice depends on why members were lost.
 func TestLostFix(t *testing.T) {
 	for _, c := range []struct {
 		reasons   []lease.Reason
-		log, host bool // what the fix names
+		log, host bool // what the advice mentions
 	}{
 		{[]lease.Reason{lease.Crashed, lease.Departed}, true, false},
 		{[]lease.Reason{lease.Expired}, false, true},
@@ -587,7 +590,7 @@ func TestLostFix(t *testing.T) {
 	}
 }
 
-// Each state of a gossip port is a finding of its own, with advice of its own.
+// Each state of a lost member's gossip port has its own finding and its own advice.
 func TestPorts(t *testing.T) {
 	e := Examination{Before: healthyLook(), After: healthyLook(), Over: time.Second, Ports: map[lease.NodeID]Port{
 		"silent": PortSilent, "refused": PortRefused, "gone": PortUnreachable, "runs": PortAnswers, "left": PortRefused,

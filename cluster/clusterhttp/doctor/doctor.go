@@ -29,7 +29,7 @@ import (
 	"github.com/roost-cluster/roost/lease"
 )
 
-// Verdict is the result of a check. Greater is worse.
+// Verdict is the result of a check. A greater verdict is worse.
 type Verdict int
 
 // The verdicts.
@@ -55,8 +55,7 @@ func (v *Verdict) UnmarshalText(text []byte) error {
 	return fmt.Errorf("doctor: unknown verdict %.20q", text)
 }
 
-// Check is one finding of a check. A check that finds several problems returns several findings with the same
-// name.
+// Check is one finding of a check. If a check finds several problems, it returns several findings with the same name.
 type Check struct {
 	Name    string  `json:"name"`
 	Status  Verdict `json:"status"`
@@ -74,7 +73,7 @@ type Diagnosis struct {
 	Checks []Check      `json:"checks"`
 }
 
-// Look is the report of an agent at one moment.
+// Look contains what an agent reports at one moment.
 type Look struct {
 	Stats   report.Stats
 	Members report.Members
@@ -88,7 +87,7 @@ type Examination struct {
 	Over          time.Duration // time between the two looks
 	Addr          string        // address of the agent
 
-	// Ports has what connections to the gossip ports of lost members showed. It may be empty.
+	// Ports contains the results of connecting to the gossip ports of lost members. It may be empty.
 	Ports map[lease.NodeID]Port
 }
 
@@ -124,8 +123,8 @@ func (e Examination) Diagnose() Diagnosis {
 	return d
 }
 
-// rank orders findings from best to worst. Among findings with the same status, balance has the lowest rank,
-// because uneven shares are never new.
+// rank orders findings from best to worst. Among findings with the same status, balance ranks lowest, because uneven
+// shares never appear suddenly.
 func (c Check) rank() int {
 	if c.Name == "balance" {
 		return 2 * int(c.Status)

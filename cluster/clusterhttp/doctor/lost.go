@@ -9,7 +9,7 @@ import (
 	"github.com/roost-cluster/roost/lease"
 )
 
-// Port is what a connection to the gossip port of a lost member showed.
+// Port is the result of connecting to the gossip port of a lost member.
 type Port int
 
 // The ports.
@@ -21,8 +21,8 @@ const (
 	PortUnreachable             // no host answers
 )
 
-// lost returns the members that were lost, but did not leave, in groups with advice of their own. A group
-// whose ports are unknown has advice that depends on the reasons of the losses.
+// lost returns the members that were lost but did not leave, grouped by the state of their gossip ports. Each group has
+// its own advice. If the ports are unknown, the advice depends on why the members were lost.
 func (e Examination) lost() (groups []group, most bool) {
 	found := make(map[Port][]string)
 	var unknown []report.Lost

@@ -135,9 +135,9 @@ func (e Examination) idle(weightless []string) (found []Check) {
 	return found
 }
 
-// outnumbered reports whether most members are lost and nobody has replaced them: of the largest cluster of the last
-// half hour, less than half is left. Losses alone would also count nodes that were killed one after the other and
-// replaced each time.
+// outnumbered reports whether most members are lost and nobody has replaced them. It is true if less than half is left
+// of the largest cluster of the last half hour. The number of lost members is not enough, because it also counts nodes
+// that were killed one after another and replaced each time.
 func (e Examination) outnumbered(lost int) bool {
 	live, most := len(e.After.Members.Members), 0
 	for _, s := range e.After.History.Samples {
@@ -155,9 +155,8 @@ func (e Examination) streamsAlone() (found []string) {
 	return found
 }
 
-// settling returns the nodes that were settling at both looks while other nodes owned partitions, if the
-// reason is unknown. If no member is active, for example because the nodes are isolated, settling returns
-// none.
+// settling returns the nodes that were settling at both looks while other nodes owned partitions, if the reason is
+// unknown. If no member is active, for example because the nodes are isolated, settling returns nothing.
 func (e Examination) settling() (ids []string) {
 	before := make(map[lease.NodeID]bool)
 	for _, m := range e.Before.Members.Members {
@@ -179,8 +178,8 @@ func (e Examination) settling() (ids []string) {
 // restartWindow is how far back the checks shared and comesAndGoes look for restarts.
 const restartWindow = 10 * time.Minute
 
-// shared finds ids that two processes at different addresses use, and returns the addresses. In both cases a
-// process started while the other was live: two processes take turns, or a node moved without stopping first.
+// shared finds ids that two processes at different addresses use, and returns the addresses. Either two processes take
+// turns, or a node moved without stopping first. In both cases, a process started while the other process was live.
 func (e Examination) shared() map[lease.NodeID]string {
 	found := make(map[lease.NodeID]string)
 	h := e.After.History
@@ -220,8 +219,8 @@ func (e Examination) comesAndGoes(shared map[lease.NodeID]string) (found []strin
 	return found
 }
 
-// mute returns the nodes that specify a capacity but report no load. If this agent pins no rooms, mute
-// returns none, because capacity and load matter only for rooms.
+// mute returns the nodes that specify a capacity but report no load. If this agent pins no rooms, mute returns nothing,
+// because capacity and load matter only for rooms.
 func (e Examination) mute() (ids []string) {
 	before := make(map[lease.NodeID]bool)
 	for _, m := range e.Before.Members.Members {

@@ -66,7 +66,7 @@ func (e Examination) redis() []Check {
 	return problems
 }
 
-// at names the address of an agent's Redis, if it is known.
+// at returns the address of an agent's Redis as text, or "" if it is unknown.
 func at(where string) string {
 	if where == "" {
 		return ""
@@ -74,7 +74,8 @@ func at(where string) string {
 	return " at " + where
 }
 
-// silentAdvice says where the problem is. If all other nodes are silent, it is more likely on this node.
+// silentAdvice returns advice about members that send no heartbeats to this agent's Redis. If no other member sends
+// any, the problem is more likely on this node.
 func (e Examination) silentAdvice() string {
 	r := e.After.Stats.Rooms
 	const compare = "run roost doctor at each of them to see whether it reaches Redis; if so, compare --redis: it must name the same server and database number"
@@ -86,8 +87,8 @@ func (e Examination) silentAdvice() string {
 	return "all other nodes are silent here, so this node may be the one with another Redis. " + compare
 }
 
-// advices are what to do about a problem that the Redis client reports. The first entry whose part occurs in
-// the report counts.
+// advices has the advice for each problem that the Redis client reports. The first entry whose part occurs in the
+// report applies.
 var advices = []struct{ part, do string }{ //nolint:gochecknoglobals // a table
 	{"LOADING ", "wait until Redis has loaded its data; if that takes long, read its log"},
 	{"; found at ", "do what the finding says about the address; if the port is right, check where the name or load balancer leads"},

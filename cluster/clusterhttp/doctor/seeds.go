@@ -45,9 +45,9 @@ func (e Examination) seeds() Check {
 	return Check{Name: "seeds", Finding: f.String()}
 }
 
-// seedless warns about an agent that has other members but no seeds. In a cluster of two nodes, an agent
-// without seeds is fine, because the other node has this agent as its seed. Nodes on the same machine are
-// also fine, because such a cluster is only a test.
+// seedless warns about an agent that has other members but no seeds. In a cluster of two nodes, an agent without seeds
+// is fine, because the other node has this agent as its seed. Nodes on one machine also need no seeds, because such a
+// cluster is only a test.
 func (e Examination) seedless() Check {
 	const restart = "after a restart, it forms its own cluster and owns every key, until another node tries this address again"
 	addr, err := netip.ParseAddrPort(e.After.Stats.Settings.Addr)

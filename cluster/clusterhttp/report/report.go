@@ -42,12 +42,12 @@ type Member struct {
 	// Cordoned is set if State is draining only because the member is cordoned.
 	Cordoned *Cordon `json:"cordoned,omitempty"`
 
-	// FlappingMS is how much longer the member drains because it joined and failed too often. 0 = the member
+	// FlappingMS is how much longer the member drains because it joined and failed too often. 0 means that the member
 	// is not flapping.
 	FlappingMS int64 `json:"flapping_ms,omitempty"`
 
-	// DrainsMS is how long this node has seen the member drain, for any reason except a cordon. 0 = the
-	// member is not draining.
+	// DrainsMS is how long this node has seen the member drain, for any reason except a cordon. 0 means that the member
+	// is not draining.
 	DrainsMS int64 `json:"drains_ms,omitempty"`
 
 	// HTTP is the URL of the member's own HTTP API. Only /v1/members has this field. The field is omitted if
@@ -63,7 +63,7 @@ type Member struct {
 	Keys []string `json:"keys,omitempty"`
 }
 
-// Cordon keeps a node from owning anything, in the view of all members, until the cordon ends.
+// Cordon keeps a node from owning anything until the cordon ends. All members honor it.
 type Cordon struct {
 	ID     lease.NodeID `json:"id"`
 	ForMS  int64        `json:"for_ms"` // time until the cordon ends
@@ -79,12 +79,12 @@ type Members struct {
 	Converged bool             `json:"converged"`
 	Diverged  int              `json:"diverged"` // members with another table than this node
 
-	// Stale reports that Members are the last known members, because the agent is stalled or joins again
-	// after its lease expired.
+	// Stale is true if Members are the last known members, because the agent is stalled or joins again after its lease
+	// expired.
 	Stale bool `json:"stale,omitempty"`
 
-	// Cordons are the active cordons, including cordons of nodes that are currently not members. Spared
-	// reports that the cordons have no effect, because otherwise no member could own anything.
+	// Cordons are the active cordons, including cordons of nodes that are currently not members. Spared is true if the
+	// cordons have no effect, because otherwise no member could own anything.
 	Cordons []Cordon `json:"cordons,omitempty"`
 	Spared  bool     `json:"spared,omitempty"`
 
@@ -101,7 +101,7 @@ type Members struct {
 	Lost []Lost `json:"lost,omitempty"`
 }
 
-// Ahead is a node whose clock is too far ahead of the other clocks in the cluster.
+// Ahead is a node whose clock is too far ahead of the cluster's clock.
 type Ahead struct {
 	ID   lease.NodeID `json:"id"`
 	ByMS int64        `json:"by_ms"`
@@ -134,7 +134,7 @@ type Event struct {
 	Member      lease.NodeID      `json:"member,omitempty"`
 	Incarnation uint64            `json:"incarnation,omitempty,string"`
 	Addr        string            `json:"addr,omitempty"`     // gossip address of a member that joined or returned
-	OldAddr     string            `json:"old_addr,omitempty"` // gossip address of the incarnation that a member replaced, if it is another one
+	OldAddr     string            `json:"old_addr,omitempty"` // gossip address of the incarnation that a member replaced, if it differs from addr
 	Reason      string            `json:"reason,omitempty"`
 	Why         string            `json:"why,omitempty"` // for people
 	Members     int               `json:"members,omitempty"`

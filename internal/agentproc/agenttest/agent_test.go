@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// TestFolder: what a test process leaves behind when it is killed, a later one removes.
+// TestFolder: a later test process removes the folders that a killed test process left behind.
 func TestFolder(t *testing.T) {
 	t.Setenv("TMPDIR", t.TempDir())
 	killed := exec.Command("go", "version")

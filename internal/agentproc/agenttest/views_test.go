@@ -6,7 +6,8 @@ import (
 	"testing"
 )
 
-// What a log says has a store that does not answer, but not one that was late for a moment, and no line of memberlist.
+// The messages of a log include a store that does not answer, but not a store that was only late for a moment, and no
+// line of memberlist.
 func TestSaid(t *testing.T) {
 	const away, back = "store does not answer; resolving without it", "store answers again"
 	for _, c := range []struct{ log, want []string }{

@@ -15,8 +15,8 @@ import (
 	"github.com/roost-cluster/roost/lease"
 )
 
-// In a page with all its parts visible, every control has a name, there are landmarks, and
-// all text has contrast in both themes.
+// On a page with all its parts visible, every control has a name, there are landmarks, and all text has enough contrast
+// in both themes.
 func TestAccess(t *testing.T) {
 	f := newFake(t, 12, 128)
 	f.change(func() {
@@ -91,7 +91,7 @@ func TestAccess(t *testing.T) {
 	}
 	p.text("#lookup-said", "is pinned to")
 
-	// The user can override the system's theme, which is dark by now.
+	// The user can override the system's theme, which is dark at this point.
 	const choose = `(() => { const s = document.getElementById("theme"); s.value = %q; s.dispatchEvent(new Event("change"));
 		return getComputedStyle(document.body).colorScheme + " " + localStorage.getItem("roost-theme"); })()`
 	for _, theme := range []string{"light", "dark"} {
@@ -147,8 +147,8 @@ func media(p *tab, name, value string) {
 	}
 }
 
-// The page works with the keyboard alone: the map announces the partition under its cursor,
-// a heading sorts, and the focus is visible.
+// The page can be used with the keyboard only: the map announces the partition under its cursor, a heading sorts, and
+// the focus is visible.
 func TestKeyboard(t *testing.T) {
 	f, p := show(t, 12, 256)
 	reached := map[string]int{}
@@ -196,7 +196,7 @@ func TestKeyboard(t *testing.T) {
 		t.Errorf("a group of controls has more than one stop: %v", reached)
 	}
 
-	// A row leads to the facts of its node, and Escape back to the row.
+	// Enter on a row shows the facts of its node, and Escape returns to the row.
 	eval[any](p, `document.querySelector("#members-body [tabindex='0']").focus(); 1`)
 	p.do(chromedp.KeyEvent(kb.ArrowDown), chromedp.KeyEvent(kb.Enter), chromedp.WaitVisible(chromedp.CSS("#node")))
 	p.text("#node-title", "node-2")
@@ -204,7 +204,7 @@ func TestKeyboard(t *testing.T) {
 	p.do(chromedp.KeyEvent(kb.Escape), chromedp.WaitNotVisible(chromedp.CSS("#node")))
 	p.until("the focus is back", `document.activeElement.textContent === "node-2"`)
 
-	// An arrow changes the tab. On the map, nodes are sorted by zone and name.
+	// The arrow keys change the tab. On the map, nodes are sorted by zone and name.
 	eval[any](p, `document.getElementById("tab-members").focus(); 1`)
 	p.do(chromedp.KeyEvent(kb.ArrowRight), chromedp.WaitVisible(chromedp.CSS("#map-canvas")))
 	p.text("#legend", "node-11")

@@ -16,8 +16,8 @@ import (
 	"github.com/roost-cluster/roost/lease"
 )
 
-// axe returns the script of axe-core, which checks pages against WCAG. It is no part of this
-// repository, nor of its modules: npm brings it for this test.
+// axe returns the script of axe-core, which checks pages against WCAG. axe-core is not part of this repository or its
+// modules, so npm installs it for this test.
 func axe(t *testing.T) string {
 	t.Helper()
 	if testing.Short() {
@@ -36,8 +36,8 @@ func axe(t *testing.T) string {
 	return string(script)
 }
 
-// No rule of axe is violated at three sizes, in both themes, with problems, on the map, and in the
-// facts of a node with its rooms.
+// The page violates no rule of axe at three sizes, in both themes, with problems, on the map, and in the facts of a
+// node with its rooms.
 func TestAxe(t *testing.T) {
 	script := axe(t)
 	f := newFake(t, 12, 128)
@@ -77,7 +77,7 @@ func TestAxe(t *testing.T) {
 	}
 }
 
-// obeys fails the test for each rule that the page violates.
+// obeys fails the test for each rule of axe that the page violates.
 func (p *tab) obeys(where string) {
 	p.t.Helper()
 	text := eval[string](p, `axe.run(document, { resultTypes: ["violations"] }).then(r => JSON.stringify(r.violations.map(v => ({

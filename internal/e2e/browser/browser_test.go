@@ -15,14 +15,14 @@ import (
 	"github.com/chromedp/chromedp/kb"
 )
 
-// chromium is one browser for all tests; the first test with a page starts it.
+// chromium is a browser that all tests share. The first test with a page starts it.
 var chromium struct {
 	once sync.Once
 	ctx  context.Context
 	err  error
 }
 
-// atEnd has the cleanup after the last test.
+// atEnd contains functions that clean up after the last test.
 var atEnd []func()
 
 func TestMain(m *testing.M) {
@@ -33,8 +33,8 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// inputs reads files of the examples, so that go test does not use its cache after a change of these. It
-// regards only files below the module: testdata/examples is a link.
+// inputs reads files of the examples, so that go test does not use a cached result after these files change. go test
+// only considers files below the module, so testdata/examples is a link.
 func inputs(t *testing.T, patterns ...string) {
 	t.Helper()
 	for _, pattern := range patterns {
@@ -50,7 +50,7 @@ func inputs(t *testing.T, patterns ...string) {
 	}
 }
 
-// timeout bounds each step on a busy machine.
+// timeout limits each step, even on a busy machine.
 const timeout = 2 * time.Minute
 
 // tab is a page in the browser, with a record of its requests and console messages.
@@ -63,7 +63,7 @@ type tab struct {
 	requests []string // URLs
 }
 
-// open opens a page with its own profile in a window of the given size.
+// open opens a page with its own browser profile, in a window of the given size.
 func open(t *testing.T, address string, width, height int64) *tab {
 	t.Helper()
 	if testing.Short() {
@@ -108,7 +108,7 @@ func openIn(parent context.Context, t *testing.T, address string, width, height 
 	return p
 }
 
-// show opens the page of a fake, and waits for its members.
+// show opens the page of a fake agent, and waits for its members.
 func show(t *testing.T, nodes, partitions int) (*fake, *tab) {
 	t.Helper()
 	f := newFake(t, nodes, partitions)
@@ -120,7 +120,7 @@ func show(t *testing.T, nodes, partitions int) (*fake, *tab) {
 func start() {
 	options := append(chromedp.DefaultExecAllocatorOptions[:],
 		chromedp.ExecPath("chromium"),
-		chromedp.NoSandbox, // it does not work for root in a container
+		chromedp.NoSandbox, // the sandbox does not work for root in a container
 		chromedp.Flag("autoplay-policy", "no-user-gesture-required"),
 		chromedp.Flag("proxy-server", "direct://"))
 	ctx, stop := chromedp.NewExecAllocator(context.Background(), options...)
@@ -146,8 +146,8 @@ func (p *tab) do(steps ...chromedp.Action[chromedp.Void]) {
 	}
 }
 
-// press presses Enter on a control. A click needs coordinates: it misses a control that
-// moves because the page shows the next response.
+// press presses Enter on a control. A click needs coordinates, so it misses a control that moves when the page shows
+// the next response.
 func press(selector string) chromedp.Action[chromedp.Void] {
 	return chromedp.SendKeys(chromedp.CSS(selector), kb.Enter)
 }
@@ -174,7 +174,7 @@ func (p *tab) until(what, script string) {
 	}
 }
 
-// ready waits until the page shows that many members and receives events.
+// ready waits until the page shows this number of members, and receives events.
 func (p *tab) ready(members int) {
 	p.t.Helper()
 	p.until("it is live", fmt.Sprintf(`document.querySelectorAll("#members-body tr:not(.gone)").length === %d &&
@@ -187,7 +187,7 @@ func (p *tab) seeMap() {
 	p.do(press("#tab-map"), chromedp.WaitVisible(chromedp.CSS("#map-canvas")))
 }
 
-// text waits until an element has a text.
+// text waits until an element contains a text.
 func (p *tab) text(selector, part string) {
 	p.t.Helper()
 	p.until(part, fmt.Sprintf("[...document.querySelectorAll(%q)].some(e => e.textContent.includes(%q))", selector, part))

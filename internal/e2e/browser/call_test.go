@@ -19,14 +19,14 @@ import (
 	"github.com/roost-cluster/roost/internal/redistest"
 )
 
-// seat is an agent and the media server in Node.js next to it.
+// seat is an agent with a media server in Node.js next to it.
 type seat struct {
 	*agenttest.Agent
 	server *agentproc.Process
 	addr   string // of the server
 }
 
-// seats starts three of them with a Redis.
+// seats starts three seats with one Redis.
 func seats(t *testing.T) (all []*seat) {
 	t.Helper()
 	inputs(t, "sidecar/server.mjs", "sidecar/agent.mjs", "sidecar/page.html")
@@ -52,7 +52,7 @@ func seats(t *testing.T) (all []*seat) {
 	return all
 }
 
-// caller is a page in a call, with the servers that it knows.
+// caller is a page in a call, together with the servers that it knows.
 type caller struct {
 	*tab
 	seats []*seat
@@ -60,9 +60,9 @@ type caller struct {
 	moves int
 }
 
-// TestCall: a page in a room of media servers in Node.js follows the room to other nodes by
-// reconnect.mjs: without a break if the room is moved or its node stops, and by itself if
-// the node is killed.
+// TestCall: a page is in a room on media servers in Node.js, and follows the room to other nodes with reconnect.mjs. If
+// the room is moved or its node stops, the page follows without an interruption. If the node is killed, the page
+// reconnects by itself.
 func TestCall(t *testing.T) {
 	if testing.Short() {
 		t.Skip("it takes a browser")
@@ -143,8 +143,8 @@ func TestCall(t *testing.T) {
 	}
 }
 
-// record makes the page record the first tick and the end of each stream, but the first tick of
-// a stream that is open already.
+// record makes the page record the first tick and the end of each stream, except the first tick of a stream that is
+// already open.
 const record = `window.streams = [];
 	const note = (what, stream) => { streams.push(what + " " + new URL(stream.url).host); };
 	const close = EventSource.prototype.close;
@@ -159,8 +159,8 @@ const record = `window.streams = [];
 		}
 	}; 1`
 
-// follows is moved without a break: the page has ticks of the new node before the stream of the
-// old one ends.
+// follows is like moved, but also checks that there is no interruption: the page gets a tick from the new node before
+// the stream from the old node ends.
 func (c *caller) follows(t *testing.T, what string, from *seat, move func()) {
 	t.Helper()
 	eval[any](c.tab, "streams.length = 0; 1")
@@ -171,7 +171,7 @@ func (c *caller) follows(t *testing.T, what string, from *seat, move func()) {
 	}
 }
 
-// moved waits until the page is at another node than from, and goes on there.
+// moved waits until the page has moved away from a node, and continues on another node.
 func (c *caller) moved(t *testing.T, what string, from *seat, move func()) {
 	t.Helper()
 	eval[any](c.tab, `document.getElementById("log").replaceChildren(); document.getElementById("reset").click()`)
@@ -187,10 +187,10 @@ func (c *caller) moved(t *testing.T, what string, from *seat, move func()) {
 	t.Logf("%s: the longest gap between two ticks is %s ms", what, eval[string](c.tab, `document.getElementById("gap").textContent`))
 }
 
-// log returns what the page says about its streams since the latest move began.
+// log returns what the page has logged about its streams since the latest move began.
 func (c *caller) log() string { return eval[string](c.tab, `document.getElementById("log").innerText`) }
 
-// home returns the node whose ticks the page gets.
+// home returns the node that sends ticks to the page.
 func (c *caller) home(t *testing.T) *seat {
 	t.Helper()
 	id := eval[string](c.tab, `document.getElementById("node").textContent`)
@@ -203,7 +203,7 @@ func (c *caller) home(t *testing.T) *seat {
 	return nil
 }
 
-// at returns where a room lives by a node's answer.
+// at returns where a room lives, according to a node.
 func at(t *testing.T, s *seat, room string) clusterhttp.RoomDetail {
 	t.Helper()
 	r, err := s.Room(t.Context(), room, affinity.Demand{})
@@ -213,7 +213,7 @@ func at(t *testing.T, s *seat, room string) clusterhttp.RoomDetail {
 	return r
 }
 
-// carries waits until the node of the page reports a load, by the size of the room.
+// carries waits until the node of the page reports the wanted load, which depends on the size of the room.
 func (c *caller) carries(t *testing.T, what string, want func(load int64) bool) (load int64) {
 	t.Helper()
 	home := c.home(t)

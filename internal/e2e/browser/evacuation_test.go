@@ -9,8 +9,8 @@ import (
 	"github.com/chromedp/chromedp/kb"
 )
 
-// The page of a node that is emptied shows how far that is, as the API and the store have it; and
-// the relays of a room.
+// While a node is emptied, its page shows the progress as the API and the store report it. The page also shows the
+// relays of a room.
 func TestEvacuationIsShown(t *testing.T) {
 	n := startTwo(t)
 	here := 0

@@ -24,8 +24,8 @@ import (
 	"github.com/roost-cluster/roost/placement"
 )
 
-// fake serves the API of an agent in a cluster of any size: its tables and batches come
-// from the core, only its members are invented.
+// fake serves the API of an agent in a cluster of any size. Its tables and batches come from the core, but its members
+// are invented.
 type fake struct {
 	*httptest.Server
 	t          *testing.T
@@ -34,24 +34,24 @@ type fake struct {
 
 	mu      sync.Mutex
 	paused  bool
-	cut     string        // responses of this path end in the middle
+	cut     string        // responses on this path are cut off
 	joining bool          // the API responds with not_ready
 	refuses bool          // calls of /v1/doctor
-	short   map[bool]int  // those for an examination of a second, refused or not
-	behind  time.Duration // the clock of the agent, behind that of the browser
+	short   map[bool]int  // calls that ask for one second of observation, by whether they were refused
+	behind  time.Duration // how far the agent's clock is behind the browser's clock
 	muted   bool          // streams send nothing
 	overdue bool          // responses have an old version, in which node-99 owned everything
 	resume  *events.State // where new streams resume; nil: they start over
-	plain   bool          // there is no demo
-	pressed []string      // buttons of the demo
+	plain   bool          // whether there is no demo
+	pressed []string      // buttons of the demo that were pressed
 	members []clusterhttp.Member
 	lost    []clusterhttp.Lost
-	alone   map[lease.NodeID]string // addresses of nodes that are heard over TCP alone
+	alone   map[lease.NodeID]string // addresses of nodes that are heard only over TCP
 	past    clusterhttp.History
 	stats   clusterhttp.Stats
 	state   *events.State
 	sent    *events.State        // to streams
-	streams map[chan string]bool // of events in the format of streams
+	streams map[chan string]bool // events in the format of streams
 }
 
 func newFake(t *testing.T, nodes, partitions int, mangle ...string) *fake {
@@ -136,7 +136,7 @@ func member(i int) clusterhttp.Member {
 	}
 }
 
-// change changes the members by a function, and sends the effect to streams.
+// change runs a function that changes the members, and sends the effect to streams.
 func (f *fake) change(f2 func()) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -170,7 +170,7 @@ func (f *fake) change(f2 func()) {
 	}
 }
 
-// remember adds to the history what has changed, as cluster does.
+// remember adds the changes to the history, like package cluster.
 func (f *fake) remember(before []clusterhttp.Member, old *events.State) {
 	now := f.now()
 	add := func(e clusterhttp.Event) {
@@ -220,13 +220,13 @@ func (f *fake) stream(event string) {
 	}
 }
 
-// moveRoom moves a room away from node-2, in the history as well as for streams.
+// moveRoom moves a room away from node-2, and reports this in the history and to streams.
 func (f *fake) moveRoom(room string) {
 	f.set(func() {
 		last := len(f.past.Events) - 1
 		if e := f.past.Events[last]; e.Kind == affinity.EventRoomsMoved {
 			e.Rooms++
-			f.past.Events = append(f.past.Events[:last:last], e) // a response may still have the former slice
+			f.past.Events = append(f.past.Events[:last:last], e) // a response may still refer to the old slice
 		} else {
 			f.past.Events = append(f.past.Events, clusterhttp.Event{
 				At: f.now(), Kind: affinity.EventRoomsMoved, Member: "node-2", Reason: "its node died", Rooms: 1,
@@ -244,13 +244,13 @@ func (f *fake) leave(id lease.NodeID) {
 	})
 }
 
-// silence lets a node be heard over TCP alone.
+// silence makes the agent report that it hears a node only over TCP.
 func (f *fake) silence(node int) {
 	m := member(node)
 	f.alone = map[lease.NodeID]string{m.ID: m.Addr}
 }
 
-// lose ends members that say no leave message, from one number to another.
+// lose removes the members with numbers from to to, which sent no leave message.
 func (f *fake) lose(reason lease.Reason, from, to int) {
 	f.change(func() {
 		for _, m := range f.members[from-1 : to] {
@@ -279,7 +279,7 @@ func (f *fake) unmute() {
 	})
 }
 
-// set accesses f under its lock, and does not change the cluster.
+// set runs f2 under the lock of f. It does not send anything to streams.
 func (f *fake) set(f2 func()) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -295,7 +295,7 @@ func (f *fake) send(w http.ResponseWriter, v any) {
 	_, _ = f.mangle.WriteString(w, string(b))
 }
 
-// answers serves what a function returns.
+// answers serves the value that a function returns.
 func answers[T any](f *fake, as func() T) http.HandlerFunc {
 	return func(w http.ResponseWriter, _ *http.Request) { f.send(w, as()) }
 }
@@ -341,7 +341,8 @@ func (f *fake) asStats() clusterhttp.Stats {
 	return stats
 }
 
-// stale is false for a stalled agent: its state may say so a heartbeat earlier than its answers.
+// stale is false for a stalled agent, because the agent's state may say that it is stalled a heartbeat earlier than its
+// answers do.
 func (f *fake) stale() bool { return f.stats.Isolated() }
 
 func (f *fake) asHistory() clusterhttp.History {
@@ -350,8 +351,8 @@ func (f *fake) asHistory() clusterhttp.History {
 	return past
 }
 
-// serveDoctor has the findings of the real checks.
-func (f *fake) serveDoctor(w http.ResponseWriter, r *http.Request) { // under the lock, as all of these
+// serveDoctor serves the findings of the real checks.
+func (f *fake) serveDoctor(w http.ResponseWriter, r *http.Request) { // runs under the lock, like all of these functions
 	look := doctor.Look{Stats: f.asStats(), Members: f.asMembers(), Table: f.asPartitions(), History: f.asHistory()}
 	if r.URL.Query().Get("over") == "1s" {
 		f.short[f.refuses]++
@@ -448,7 +449,7 @@ func (f *fake) serveEvents(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// eventOf is "" without news: a resumed stream may have no first batch.
+// eventOf returns "" for a batch without news, because a resumed stream may have no first batch.
 func eventOf(b events.Batch) string {
 	if !b.News() {
 		return ""

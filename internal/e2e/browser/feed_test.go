@@ -17,8 +17,7 @@ import (
 	"github.com/roost-cluster/roost/placement"
 )
 
-// While the agent does not respond, the page shows a notice, and afterwards the changes that
-// it missed.
+// While the agent does not respond, the page shows a notice. Afterwards, it shows the changes that it missed.
 func TestReconnect(t *testing.T) {
 	f, p := show(t, 4, 256)
 	resume := f.pause()
@@ -35,7 +34,8 @@ func TestReconnect(t *testing.T) {
 	p.text("#events", "node-4 left; others own its ")
 }
 
-// A response that ends in the middle counts as none. The page shows what it knows, and goes on after the next response.
+// A response that is cut off counts as no response. The page keeps showing what it knows, and continues after the next
+// response.
 func TestResponseCutOff(t *testing.T) {
 	for _, path := range []string{"/v1/members", "/v1/partitions", "/v1/stats", "/v1/history"} {
 		f, p := show(t, 3, 64)
@@ -48,7 +48,7 @@ func TestResponseCutOff(t *testing.T) {
 	}
 }
 
-// For a node that has not joined, the page shows a notice until the join.
+// If the node has not joined yet, the page shows a notice until it has.
 func TestJoining(t *testing.T) {
 	f := newFake(t, 3, 64)
 	f.set(func() { f.joining = true })
@@ -60,7 +60,7 @@ func TestJoining(t *testing.T) {
 	p.do(chromedp.WaitNotVisible(chromedp.CSS("#waiting")), chromedp.WaitVisible(chromedp.CSS("#operate-title")))
 }
 
-// A resumed stream starts with the changes since the break, or with nothing.
+// A resumed stream starts with the changes since the interruption, or with nothing.
 func TestResume(t *testing.T) {
 	f, p := show(t, 4, 256)
 	for _, id := range []lease.NodeID{"node-3", ""} {
@@ -80,7 +80,7 @@ func TestResume(t *testing.T) {
 	p.owns(f)
 }
 
-// The page accepts the lower versions of a restarted agent.
+// The page accepts the smaller version numbers of a restarted agent.
 func TestAgentRestarts(t *testing.T) {
 	f, p := show(t, 4, 256)
 	for i := range 3 {
@@ -100,7 +100,7 @@ func TestAgentRestarts(t *testing.T) {
 	p.owns(f)
 }
 
-// once waits for such an entry of the log, and checks that there is one alone.
+// once waits for a log entry that starts with what, and checks that there is only one.
 func (p *tab) once(what string) {
 	p.t.Helper()
 	p.text("#events", what)
@@ -143,7 +143,7 @@ func TestToldOnce(t *testing.T) {
 	p.owns(f)
 }
 
-// A response that an event has overtaken updates numbers, and does not bring members back.
+// A response that arrives after a later event updates numbers, but does not bring back removed members.
 func TestOverdue(t *testing.T) {
 	f, p := show(t, 4, 256)
 	f.change(func() {
@@ -176,8 +176,8 @@ func TestLookupFollows(t *testing.T) {
 	p.text("#lookup-said", string(owner())+" owns")
 }
 
-// The page does not present the last table of an isolated, fenced or stalled agent as that of the cluster.
-// Neither the digest nor the history changes here.
+// The page does not present the last table of an isolated, fenced or stalled agent as the table of the cluster. In this
+// test, neither the digest nor the history changes.
 func TestLastTable(t *testing.T) {
 	const said = "This agent is isolated, fenced or stalled: the owners are those of its last table."
 	f, p := show(t, 3, 64)
@@ -186,7 +186,7 @@ func TestLastTable(t *testing.T) {
 	p.seeMap()
 	hold := func(c cluster.Cause) clusterhttp.Hold { return clusterhttp.Hold{Cause: c, Reason: "it is a test"} }
 	for _, at := range []struct {
-		state string // one that joins and has a table is stalled
+		state string // an agent that is joining but has a table is stalled
 		holds []clusterhttp.Hold
 	}{
 		{"isolated", []clusterhttp.Hold{hold(cluster.CauseIsolated)}},
@@ -213,8 +213,8 @@ func TestLastTable(t *testing.T) {
 	}
 }
 
-// The history has what happened to rooms and to the store, with the times of the agent. An event about rooms that
-// grows is announced once. An event is announced if the page gets it after a later event, too.
+// The history shows what happened to rooms and to the store, with times from the agent's clock. A growing event about
+// rooms is announced only once. An event is announced even if the page gets it after a later event.
 func TestRoomsAndStoreInHistory(t *testing.T) {
 	f := newFake(t, 4, 256)
 	f.set(func() {

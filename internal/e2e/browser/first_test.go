@@ -13,7 +13,7 @@ import (
 	"github.com/roost-cluster/roost/lease"
 )
 
-// sight is a fault of one node of a cluster, and what of the first screen names it.
+// sight is a fault of a node, and the text on the first screen that names it.
 type sight struct {
 	name     string
 	fault    func(f *fake, node int)
@@ -34,7 +34,7 @@ var sights = []sight{
 		"#members-note", "%s draining", true,
 	},
 	{
-		"wrong advertise", func(f *fake, node int) { // it is no member
+		"wrong advertise", func(f *fake, node int) { // it is not a member
 			f.change(func() {
 				f.members = slices.Delete(f.members, node-1, node)
 				f.silence(node)
@@ -65,7 +65,7 @@ var sights = []sight{
 	},
 }
 
-// The fault, and its node, are on the first screen of each window. Nothing there overlaps or is cut.
+// The first screen shows the fault and its node at each window size. Nothing on it overlaps or is cut off.
 func TestFirstScreen(t *testing.T) {
 	for _, s := range sights {
 		s.look(t, 100)
@@ -77,7 +77,7 @@ func TestFirstScreen(t *testing.T) {
 
 func (s sight) look(t *testing.T, nodes int) {
 	t.Helper()
-	f := newFake(t, nodes, 1024<<(2*(nodes/40))) // as many as such a cluster needs
+	f := newFake(t, nodes, 1024<<(2*(nodes/40))) // as many partitions as such a cluster needs
 	f.set(func() {
 		f.past.Events[0].At = time.Now().Add(-119 * time.Minute) // a long number
 		for i := range f.members {

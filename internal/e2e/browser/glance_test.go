@@ -14,10 +14,9 @@ import (
 	"github.com/roost-cluster/roost/lease"
 )
 
-// A lease is amber after a heartbeat that did not arrive, and red after its end; the tile has the
-// oldest one.
+// A lease turns amber if a heartbeat has not arrived, and red when it has expired. The tile shows the oldest lease.
 func TestLateLease(t *testing.T) {
-	f, p := show(t, 3, 64) // of 6 s, by heartbeats of 2 s
+	f, p := show(t, 3, 64) // 6 s, with a heartbeat every 2 s
 	for age, level := range map[int64]string{1900: "", 3100: "warn", 6100: "bad"} {
 		f.set(func() { f.members[1].AgeMS = age })
 		p.until(fmt.Sprintf("%d ms are %q", age, level), fmt.Sprintf(`(row => (row.querySelector(".age").dataset.level ?? "") === %q &&
@@ -30,7 +29,7 @@ func TestLateLease(t *testing.T) {
 	p.text("#health-found [data-level=warn] .finding", "about to expire at 6s: node-2")
 }
 
-// A bar ends with the number that it shows.
+// A bar disappears together with the number that it shows.
 func TestBarsEnd(t *testing.T) {
 	f, p := show(t, 2, 64)
 	const load = `document.querySelector("#members-body tr:last-child .load").classList.contains("bar")`
@@ -44,7 +43,7 @@ func TestBarsEnd(t *testing.T) {
 		`(bar => !bar.dataset.level && Number(bar.style.getPropertyValue("--share")) === 0)(document.getElementById("lease-bar"))`)
 }
 
-// Lost members come first, then members that left by themselves, then all live members.
+// The list shows lost members first, then members that left by themselves, and then all live members.
 func TestLostRows(t *testing.T) {
 	f := newFake(t, 8, 64)
 	f.set(func() {
@@ -75,7 +74,7 @@ func TestLostRows(t *testing.T) {
 	p.text("#node-facts", "owned 9; others own these since")
 }
 
-// A page of a node is linked if its address is one of HTTP.
+// The page links to the page of a node if the node's address is an HTTP address.
 func TestPageOfANode(t *testing.T) {
 	for http, want := range map[string]string{
 		"10.0.0.7:8401": "http://10.0.0.7:8401/", "https://10.0.0.7:8401": "https://10.0.0.7:8401/", "": "not known",
@@ -90,7 +89,8 @@ func TestPageOfANode(t *testing.T) {
 	}
 }
 
-// The colour of a node is the same in each window, whenever it was opened, and stays while others come and go.
+// A node has the same colour in every window, whenever the window was opened, and keeps it while other nodes join and
+// leave.
 func TestColoursOfNodes(t *testing.T) {
 	colours := func(p *tab) map[string]string {
 		return eval[map[string]string](p, `Object.fromEntries([...document.querySelectorAll("#members-body tr:not(.gone)")]
@@ -125,13 +125,13 @@ func TestColoursOfNodes(t *testing.T) {
 	p.do(press("#legend button"))
 	p.until("the node is highlighted", fmt.Sprintf(`!!document.querySelector("#legend [aria-pressed=true]") &&
 		document.getElementById("map-canvas").toDataURL() !== %q`, before))
-	for i := range 30 { // there are too few colours for all, and too many names for the legend
+	for i := range 30 { // there are not enough colours for all nodes, and too many names for the legend
 		f.join(11 + i)
 	}
 	p.until("the legend has the zones", `[...document.querySelectorAll("#legend .chip span:nth-child(2)")].map(e => e.textContent).join() === "eu-a,eu-b,eu-c"`)
 }
 
-// Most members are lost: that is a failure, and not one warning like a single crash.
+// The loss of most members counts as a failure. A single crash only causes a warning.
 func TestLostMajority(t *testing.T) {
 	f, p := show(t, 5, 64)
 	f.set(func() { f.past.Samples = []clusterhttp.Sample{{At: time.Now(), Members: 5}} })
@@ -142,7 +142,7 @@ func TestLostMajority(t *testing.T) {
 	p.text("#health-sum", "1 failure")
 }
 
-// Lines have what the agent remembers of half an hour.
+// The sparklines show the last half hour, as far as the agent remembers it.
 func TestSparklines(t *testing.T) {
 	f := newFake(t, 3, 64)
 	for i := range 180 {
@@ -173,8 +173,8 @@ func TestSparklines(t *testing.T) {
 	}
 }
 
-// A lost member is shown with the event of its loss, before the next list of members, and examined at once,
-// or as soon as that is possible.
+// When a member is lost, the page shows this because of the event, before it gets the next list of members. It also
+// runs the checks without delay, or as soon as it can.
 func TestLossAtOnce(t *testing.T) {
 	f, p := show(t, 3, 64)
 	p.until("the checks pass", `document.getElementById("health").dataset.level === "good"`)
@@ -190,7 +190,7 @@ func TestLossAtOnce(t *testing.T) {
 	wait(t, "an examination once it is not", func() bool { return asked(false) > answered })
 	p.until("the checks pass again", `document.getElementById("health").dataset.level === "good"`)
 	f.set(func() { f.overdue = true }) // lists of members are from before the loss
-	f.set(func() { f.refuses = true }) // there is no place for another examination
+	f.set(func() { f.refuses = true }) // no further examination can run
 	f.lose(lease.Crashed, 2, 2)
 	p.until("the lost row",
 		`(row => row.matches(".gone") && /^node-2.*crashed.*owned \d+/s.test(row.textContent))(document.querySelector("#members-body tr"))`)
@@ -202,7 +202,7 @@ func TestLossAtOnce(t *testing.T) {
 	p.text("#health-found .finding", "lost: node-2 crashed")
 }
 
-// Neither the strip nor the title of the page keeps old answers.
+// Neither the strip nor the title of the page keeps showing the results of old checks.
 func TestUnexamined(t *testing.T) {
 	const passes = `document.getElementById("health").dataset.level === "good" && document.title === "media · roost"`
 	f, p := show(t, 3, 64)
@@ -212,7 +212,7 @@ func TestUnexamined(t *testing.T) {
 	p.text("#health[data-level=warn]", "other calls are examined")
 	f.set(func() { f.refuses = false })
 	p.until("the checks pass again", passes)
-	resume := f.pause() // without a connection at once, not after the 10 s of a busy agent
+	resume := f.pause() // the agent is not connected, so immediately and not after the 10 s for a busy agent
 	p.until("it is doubted",
 		`/^Not checked for \d s/.test(document.getElementById("health-sum").textContent) && document.title === "(?) media · roost"`)
 	resume()

@@ -12,7 +12,7 @@ import (
 	"github.com/roost-cluster/roost/cluster/clusterhttp"
 )
 
-// The events are below the members at each number of nodes. Otherwise a part of the screen beside them would be empty.
+// The events are below the members for every number of nodes. Otherwise, the space beside the events would be empty.
 func TestNoEmptyThird(t *testing.T) {
 	for _, nodes := range []int{6, 9, 12, 40} {
 		f := newFake(t, nodes, 1024)
@@ -20,7 +20,7 @@ func TestNoEmptyThird(t *testing.T) {
 		for _, size := range [][2]int64{{1280, 800}, {1920, 1080}} {
 			p := open(t, f.URL, size[0], size[1])
 			p.ready(nodes)
-			// Looks at a grid of points below the tiles, above the end of the content.
+			// Check a grid of points below the tiles and above the end of the content.
 			share := eval[float64](p, `(() => {
 				const end = Math.min(innerHeight, document.querySelector("footer").getBoundingClientRect().top);
 				const start = document.querySelector(".columns").getBoundingClientRect().top;
@@ -43,7 +43,8 @@ func TestNoEmptyThird(t *testing.T) {
 	}
 }
 
-// On a phone, upright or not, nothing scrolls inside of the page. Long lists show their beginning, and the rest on demand.
+// On a phone in either orientation, nothing inside the page scrolls. Long lists show only their beginning until the
+// user asks for the rest.
 func TestListsOfPhones(t *testing.T) {
 	f := newFake(t, 40, 1024)
 	for _, size := range [][2]int64{{390, 844}, {844, 390}} {
@@ -80,7 +81,8 @@ func TestListsOfPhones(t *testing.T) {
 	}
 }
 
-// A click anywhere on a row shows the facts of its node, and the pointer says so. A selection of text is no click.
+// A click anywhere on a row shows the facts of its node, and the pointer indicates this. Selecting text does not count
+// as a click.
 func TestRowsOpen(t *testing.T) {
 	_, p := show(t, 3, 64)
 	for _, cell := range []string{".load", ".zone", ".name .badge"} {
@@ -100,7 +102,7 @@ func TestRowsOpen(t *testing.T) {
 	}
 }
 
-// The footer has the version, how long the agent has run, and links that work.
+// The footer contains the version, how long the agent has run, and links that work.
 func TestFooter(t *testing.T) {
 	a := agent(t, time.Minute, "node-a")
 	<-a.Ready()

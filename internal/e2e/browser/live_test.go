@@ -47,7 +47,7 @@ func serve(t *testing.T, a *cluster.Agent, o clusterhttp.Options) (string, *clus
 	return s.URL, &clusterhttp.Client{Base: s.Listener.Addr().String()}
 }
 
-// The page shows killed and joined nodes within two seconds of the API, and looks up keys.
+// The page shows killed and joined nodes within two seconds after the API does, and looks up keys.
 func TestLive(t *testing.T) {
 	const ttl = 3 * time.Second // longer than most stalls of a busy machine
 	a := agent(t, ttl, "node-a")
@@ -63,7 +63,7 @@ func TestLive(t *testing.T) {
 		seen[ids] ??= Date.now();
 	}).observe(document.getElementById("members-body"), { childList: true, subtree: true }); 1`)
 
-	_ = b.Close() // like a crash: without a leave
+	_ = b.Close() // like a crash, without a leave message
 	p.shows(members(t, client, "node-a", "node-c"), "node-a node-c")
 	p.until("the lost row is on top", `(row =>
 		row.matches(".gone:not(.left)") && /^node-b/.test(row.textContent) && /owned \d+/.test(row.textContent))(
@@ -71,7 +71,7 @@ func TestLive(t *testing.T) {
 	p.text("#members-number", "2 of 3")
 	p.text("#members-note", "1 lost")
 	p.text("#health-found [data-level=warn] .finding", "lost: node-b ")
-	p.text("#health-found .fix", "is forgotten after 30 minutes") // what to see is up to the confirmation of its end
+	p.text("#health-found .fix", "is forgotten after 30 minutes") // what the page shows depends on whether its end is confirmed
 	p.text("#events", "node-b ")
 	if eval[bool](p, `document.getElementById("events").textContent.includes("node-b left")`) {
 		t.Error("the page says that a node left, which has crashed")
@@ -98,7 +98,7 @@ func TestLive(t *testing.T) {
 	p.clean(address)
 }
 
-// members waits until the API has exactly these members, and returns the time.
+// members waits until the API returns exactly these members, and returns the time.
 func members(t *testing.T, client *clusterhttp.Client, want ...lease.NodeID) time.Time {
 	t.Helper()
 	wait(t, "the members "+fmt.Sprint(want), func() bool {
@@ -108,8 +108,8 @@ func members(t *testing.T, client *clusterhttp.Client, want ...lease.NodeID) tim
 	return time.Now()
 }
 
-// shows checks how long after the API the page showed these members. Both times come from
-// the clock of this machine, so the latency of the test itself does not count.
+// shows checks how much later than the API the page showed these members. Both times come from this machine's clock, so
+// the latency of the test itself does not count.
 func (p *tab) shows(told time.Time, ids string) {
 	p.t.Helper()
 	p.until(ids, fmt.Sprintf("%q in seen", ids))
@@ -120,9 +120,9 @@ func (p *tab) shows(told time.Time, ids string) {
 	}
 }
 
-// A drain needs a confirmation and the operator's token, which the page does not store.
+// A drain needs a confirmation and the operator's token. The page does not store the token.
 func TestOperate(t *testing.T) {
-	a := agent(t, time.Minute, "node-a") // without its lease, a node cannot be drained
+	a := agent(t, time.Minute, "node-a") // without its lease, the node cannot be drained
 	address, client := serve(t, a, clusterhttp.Options{Token: "open-sesame"})
 	members(t, client, "node-a")
 	p := open(t, address, 1440, 900)
@@ -140,7 +140,7 @@ func TestOperate(t *testing.T) {
 		t.Helper()
 		p.do(press(button), press("#confirm-yes"))
 	}
-	// The close event of a question may arrive after the next question.
+	// The close event of a dialog may arrive after the dialog has been opened again.
 	if late := eval[bool](p, `new Promise(done => {
 		const dialog = document.getElementById("confirm"), drain = document.getElementById("drain");
 		drain.click();

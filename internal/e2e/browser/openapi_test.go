@@ -14,8 +14,8 @@ import (
 
 const api = "../../../cluster/clusterhttp/"
 
-// TestOpenAPI checks the answers that the scripts of clusterhttp record, which its own
-// tests compare with the real ones, against the description of the API.
+// TestOpenAPI compares the answers that are recorded in the test scripts of clusterhttp with the description of the
+// API. Tests of clusterhttp compare the same answers with the real ones.
 func TestOpenAPI(t *testing.T) {
 	d := readDescription(t)
 	checked := 0
@@ -63,13 +63,13 @@ func readDescription(t *testing.T) description {
 	return description{doc.(map[string]any)["paths"].(map[string]any), c}
 }
 
-// check returns why an answer is not as described, or nothing.
+// check returns why an answer does not match the description, or "" if it does.
 func (d description) check(t *testing.T, method, target, status, body string) string {
 	t.Helper()
 	path, _, _ := strings.Cut(target, "?")
 	path, operation := d.find(path, strings.ToLower(method))
 	if operation == nil {
-		return "" // there is no such endpoint, and the answer says so
+		return "" // there is no such endpoint, as the answer says
 	}
 	if _, ok := operation["responses"].(map[string]any)[status]; !ok {
 		return "openapi.json has no answer " + status + " for " + method + " " + path + "\n"
@@ -90,7 +90,7 @@ func (d description) check(t *testing.T, method, target, status, body string) st
 	return ""
 }
 
-// find returns the path of the description that matches, and what it has of a method.
+// find returns the path in the description that matches the given path, and the description of a method of this path.
 func (d description) find(path, method string) (string, map[string]any) {
 	for pattern, item := range d.paths {
 		names := strings.ReplaceAll(regexp.QuoteMeta(pattern), `\{room\}`, `[^/]+`)

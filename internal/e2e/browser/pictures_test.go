@@ -19,7 +19,7 @@ import (
 
 var pictures = flag.String("pictures", "", "save pictures of the page in this folder, to look at them")
 
-// scenes are states of a cluster of which TestPictures takes pictures.
+// scenes are the states of a cluster that TestPictures takes pictures of.
 var scenes = []struct {
 	name  string
 	make  func(f *fake, nodes int)
@@ -46,8 +46,8 @@ var scenes = []struct {
 	}, "1 warning"},
 }
 
-// TestPictures saves the page at three sizes, in both themes, with few and with many nodes, healthy and with faults. A
-// person looks at them. To make them, run go test ./browser -run TestPictures -pictures DIR.
+// TestPictures saves pictures of the page at three sizes, in both themes, with few and with many nodes, healthy and
+// with faults. A person looks at these pictures. To make them, run go test ./browser -run TestPictures -pictures DIR.
 func TestPictures(t *testing.T) {
 	if *pictures == "" {
 		t.Skip("it takes -pictures")
@@ -84,7 +84,7 @@ func TestPictures(t *testing.T) {
 	}
 }
 
-// save saves what a screen of a size shows, and on a phone the whole page.
+// save saves what a screen of the given size shows. On a phone, it saves the whole page.
 func (p *tab) save(name string, width, height int64) {
 	p.t.Helper()
 	metrics := emulation.SetDeviceMetricsOverrideParams{Width: width, Height: height, DeviceScaleFactor: 1, Mobile: width < 500}

@@ -4,7 +4,7 @@ package browser
 
 import "testing"
 
-// recorded has a page note its connections, and whether it sends "done" by one.
+// recorded makes a page record its connections, and whether it sends "done" over a WebSocket.
 const recorded = `window.connections = [];
 	window.done = false;
 	window.RTCPeerConnection = class extends RTCPeerConnection {
@@ -19,8 +19,8 @@ const recorded = `window.connections = [];
 		plain.call(this, data);
 	}; 1`
 
-// TestReturn: a picture that was removed is shown again when its slot has a publisher, and a participant
-// whose ICE recovers after a silence is in the call once.
+// TestReturn: a picture that was removed is shown again when its slot has a publisher. A participant whose ICE
+// connection recovers after an interruption appears in the call only once.
 func TestReturn(t *testing.T) {
 	if testing.Short() {
 		t.Skip("it takes a browser")

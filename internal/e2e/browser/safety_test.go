@@ -14,8 +14,8 @@ import (
 	"github.com/roost-cluster/roost/cluster/clusterhttp/dashboard"
 )
 
-// The policy is in force: the browser runs neither an injected script nor markup written by
-// a script, and sends no request to another origin.
+// The content security policy is in force: the browser does not run an injected script or markup that a script wrote,
+// and sends no request to another origin.
 func TestPolicy(t *testing.T) {
 	f := newFake(t, 3, 64)
 	page := dashboard.Handler(dashboard.Info{})
@@ -44,7 +44,7 @@ func TestPolicy(t *testing.T) {
 		t.Errorf("injected code ran: %s", got)
 	}
 
-	// The other checks use the unmodified page.
+	// The following checks use the unmodified page.
 	p.do(chromedp.Navigate(f.URL))
 	p.ready(3)
 	const inline = `[...document.scripts].filter(s => !s.src).length +
@@ -82,8 +82,8 @@ func TestPolicy(t *testing.T) {
 	}
 }
 
-// Untrusted values are shown as text: the id, zone and labels of a node, a key, a room, and
-// reasons of the agent.
+// Untrusted values are shown as plain text: the id, zone and labels of a node, a key, a room, and reasons that the
+// agent gives.
 func TestHostile(t *testing.T) {
 	const evil = `<img src=x onerror=hacked()><script>hacked()</script>`
 	f := newFake(t, 3, 64, "node-3", evil, "eu-a", evil+"zone", "r3", evil, "no headroom", evil)
@@ -103,7 +103,7 @@ func TestHostile(t *testing.T) {
 	f.leave("node-3")
 	p.text("#events", evil+" left")
 	got := eval[string](p, `String(window.was) + document.querySelectorAll("img, script").length`)
-	if got != "undefined3" { // the brand, two scripts
+	if got != "undefined3" { // the brand and two scripts
 		t.Errorf("got %s", got)
 	}
 	p.clean(f.URL)

@@ -27,10 +27,10 @@ import (
 
 var times = flag.Int("sfu", 1, "how often TestSFU kills and drains the node of a call")
 
-// mediaServer is examples/sfu, a module of its own.
+// mediaServer builds examples/sfu, which is a separate module.
 var mediaServer = builds("../../../examples/sfu", ".")
 
-// servers are the processes of examples/sfu with one Redis.
+// servers are the processes of examples/sfu, which share one Redis.
 type servers struct {
 	*testing.T
 	exe   string
@@ -46,7 +46,7 @@ type mediaNode struct {
 	agentproc.Addrs
 }
 
-// mediaStats is a part of what a node says of itself.
+// mediaStats is a part of what a node reports about itself.
 type mediaStats struct {
 	Members, Watched, Hostings, Peers int
 	Rooms                             map[string]int64
@@ -66,7 +66,7 @@ func startServers(t *testing.T, ids ...string) *servers {
 	return s
 }
 
-// add starts a node, and waits until each node sees all others, and would notice their end.
+// add starts a node, and waits until each node sees all others and would notice if they crashed.
 func (s *servers) add(id string) {
 	s.Helper()
 	var seeds []string
@@ -120,7 +120,7 @@ func (s *servers) stats() map[string]mediaStats {
 	return all
 }
 
-// home returns where a room lives, by any node.
+// home returns where a room lives, according to any node.
 func (s *servers) home(room string) (d reconnect.Directive, err error) {
 	for id := range s.nodes {
 		return d, s.get(id, "/where/"+room, &d)
@@ -136,7 +136,7 @@ func (s *servers) page(id, query string) *tab {
 	return p
 }
 
-// watch makes the page count how often it lets go of a connection before each picture comes by the new one.
+// watch makes the page count how often it closes a connection before every picture arrives over the new connection.
 const watch = `window.early = 0;
 	const check = () => {
 		const node = document.getElementById("node").textContent;
@@ -152,12 +152,12 @@ const watch = `window.early = 0;
 		close.call(this);
 	}; 1`
 
-// shownFrames has the number of frames of each picture that a page plays by its present node.
+// shownFrames returns the number of frames of each picture that a page plays from its current node.
 const shownFrames = `[...document.querySelectorAll("#pictures li")]
 	.filter(e => e.dataset.node === document.getElementById("node").textContent)
 	.map(e => +e.dataset.frames)`
 
-// plays waits until a page plays one picture, by its present node, and its frames go on.
+// plays waits until a page plays one picture from its current node, and further frames arrive.
 func plays(p *tab) {
 	p.t.Helper()
 	p.text("#state", "In the call")
@@ -170,8 +170,8 @@ func field(p *tab, id string) string {
 	return eval[string](p, fmt.Sprintf(`document.getElementById(%q).textContent`, id))
 }
 
-// fault does something to the node of a room, and waits until the pages play the room on another node. It
-// returns the longest time between two decoded frames of a page.
+// fault runs do for the node of a room, and waits until the pages play the room from another node. It returns the
+// longest time between two decoded frames on any page.
 func (s *servers) fault(what, room string, pages []*tab, do func(n *mediaNode)) time.Duration {
 	s.Helper()
 	before, err := s.home(room)
@@ -214,21 +214,21 @@ func (s *servers) fault(what, room string, pages []*tab, do func(n *mediaNode)) 
 		}
 		return err
 	})
-	// A relay may come to the node of its room, and then moves once more.
+	// A relay may first move to the node of its room, and then has to move again.
 	if began := s.hostings(id) - hostings; began != 1 && !strings.Contains(room, "~") {
 		s.note("%s: the room began %d times", what, began)
 	}
 	return gap
 }
 
-// reset begins a measurement.
+// reset starts a new measurement.
 func reset(pages []*tab) {
 	for _, p := range pages {
 		eval[any](p, `document.getElementById("reset").click(); document.getElementById("breaks").replaceChildren(); 1`)
 	}
 }
 
-// longest returns the longest time between two decoded frames of a page since reset.
+// longest returns the longest time between two decoded frames on any page since reset.
 func longest(pages []*tab) (gap time.Duration) {
 	for _, p := range pages {
 		gap = max(gap, time.Duration(eval[int](p, `+document.getElementById("longest").textContent`))*time.Millisecond)
@@ -236,7 +236,7 @@ func longest(pages []*tab) (gap time.Duration) {
 	return gap
 }
 
-// hostings returns how often rooms began on the nodes, apart from one.
+// hostings returns how many times the nodes, except one, have started to host a room.
 func (s *servers) hostings(not string) (n int) {
 	s.Helper()
 	for id, st := range s.stats() {
@@ -269,7 +269,7 @@ func (s *servers) drain(n *mediaNode) {
 	}
 }
 
-// unbroken checks that a page lost no connection, and moved by a directive, make-before-break.
+// unbroken checks that a page lost no connection, and moved because of a directive, make-before-break.
 func (s *servers) unbroken(what string, p *tab) {
 	s.Helper()
 	text := field(p, "breaks")
@@ -281,9 +281,10 @@ func (s *servers) unbroken(what string, p *tab) {
 	}
 }
 
-// TestSFU: pages with fake cameras play each other, decoded, after the node of their room was killed or drained; a
-// page that watches a room of too many goes to a relay, and follows that. With -sfu 5 it prints how long
-// pictures stand still. A process without CPU loses its rooms, and that is right: then there is another trial.
+// TestSFU: pages with fake cameras decode and play each other's pictures, even after the node of their room is killed
+// or drained. A page that watches a large room is sent to a relay, and follows the relay when it moves. With -sfu 5,
+// the test prints how long pictures stand still. A process that gets no CPU rightly loses its rooms, so the test then
+// tries again.
 func TestSFU(t *testing.T) {
 	if testing.Short() {
 		t.Skip("it takes a browser")
@@ -308,7 +309,7 @@ func TestSFU(t *testing.T) {
 	t.Error("in no trial the nodes had enough CPU for their leases")
 }
 
-// calls kills and drains the node of two pages that play each other.
+// calls kills and drains the node of two pages that play each other's pictures.
 func (s *servers) calls() {
 	s.Helper()
 	const room = "call"
@@ -342,7 +343,8 @@ func (s *servers) calls() {
 	}
 }
 
-// looks checks contrast in both themes, names, and that nothing is wider than a small screen.
+// looks checks the contrast in both themes, that all controls have names, and that nothing is wider than a small
+// screen.
 func looks(p *tab) {
 	p.t.Helper()
 	for _, theme := range []string{"light", "dark"} {
@@ -365,7 +367,7 @@ func looks(p *tab) {
 	p.do(chromedp.EmulateViewport(1280, 900))
 }
 
-// relays drains the node of a relay, to which a page was sent.
+// relays drains the node of the relay to which a page was sent.
 func (s *servers) relays() {
 	s.Helper()
 	const room = "large"

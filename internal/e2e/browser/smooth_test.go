@@ -11,8 +11,8 @@ import (
 	"github.com/roost-cluster/roost/lease"
 )
 
-// With a hundred nodes and 16,384 partitions, while nodes leave and join, the map ends with
-// the right content. The duration of frames is only logged.
+// A hundred nodes share 16,384 partitions. After nodes leave and join, the map shows the right content. The duration of
+// frames is only logged.
 func TestSmooth(t *testing.T) {
 	f, p := show(t, 100, 16384)
 	p.seeMap()
@@ -27,14 +27,14 @@ func TestSmooth(t *testing.T) {
 		f.join(40 + i)
 		p.text("#events", fmt.Sprintf("node-%d joined", 40+i))
 	}
-	for i := range 10 { // for good, so that the map differs at the end
+	for i := range 10 { // permanently, so that the map differs at the end
 		f.leave(lease.NodeID(fmt.Sprintf("node-%d", 60+i)))
 	}
 	p.ready(90)
 	p.until("frames after the last change", "times.reduce((sum, t) => sum + t, 0) > 1500")
 	frames(p, "while 30 changes moved some 160 partitions each")
 
-	// Highlighted, node-1 alone is drawn without transparency: its cells, and no others.
+	// While node-1 is highlighted, exactly its cells are drawn without transparency.
 	p.do(chromedp.SetValue(chromedp.CSS("#map-focus"), "nnode-1"))
 	p.until("the map shows the table", fmt.Sprintf(`(() => {
 		document.getElementById("map-focus").dispatchEvent(new Event("change"));

@@ -22,7 +22,7 @@ import (
 type twoNodes struct {
 	a, b         *cluster.Agent
 	redis        *redistest.Server
-	rooms, other *affinity.Resolver // of node-a, and of node-b
+	rooms, other *affinity.Resolver // of node-a and node-b
 	address      string             // of the page of node-a
 	client       *clusterhttp.Client
 }
@@ -66,7 +66,7 @@ func (n *twoNodes) open(t *testing.T) *tab {
 	return p
 }
 
-// resolve gives a room a node.
+// resolve assigns a room to a node.
 func (n *twoNodes) resolve(t *testing.T, room, size int) affinity.Assignment {
 	t.Helper()
 	at, err := n.rooms.Resolve(t.Context(), fmt.Sprint("room-", room), affinity.Demand{Size: size})
@@ -76,7 +76,7 @@ func (n *twoNodes) resolve(t *testing.T, room, size int) affinity.Assignment {
 	return at
 }
 
-// While Redis is down, the page says so, and what to do. It does not say that rooms moved: none did.
+// While Redis is down, the page says so, and what to do. It does not say that rooms moved, because none did.
 func TestRedisStops(t *testing.T) {
 	n := startTwo(t)
 	for i := range 50 {
@@ -98,7 +98,7 @@ func TestRedisStops(t *testing.T) {
 	p.clean(n.address)
 }
 
-// The rooms of a node can be listed, moved and released, as the store has it then.
+// The rooms of a node can be listed, moved and released, and the page shows what the store then contains.
 func TestRoomsOfANode(t *testing.T) {
 	n := startTwo(t)
 	on := func(node string) (names []string) {

@@ -21,7 +21,7 @@ import (
 	"github.com/roost-cluster/roost/internal/agentproc/agenttest"
 )
 
-// terminal is a pseudo terminal, and what a command has written to it.
+// terminal is a pseudo-terminal, and everything that a command has written to it.
 type terminal struct {
 	tty, master *os.File
 	screen      *agentproc.Log
@@ -45,7 +45,7 @@ func openTerminal(t *testing.T, columns, lines uint16) terminal {
 	}()
 	t.Cleanup(func() {
 		_ = tty.Close()
-		<-read // it ends when no process has the other side open
+		<-read // it ends when no process has the other end open
 		_ = master.Close()
 	})
 	return p
@@ -65,13 +65,13 @@ func (p terminal) press(t *testing.T, keys string) {
 	}
 }
 
-// shows waits until the terminal has shown a text.
+// shows waits until the terminal has shown the text.
 func (p terminal) shows(t *testing.T, text string) {
 	t.Helper()
 	wait(t, text, func() bool { return strings.Contains(p.screen.String(), text) }, p.screen)
 }
 
-// wait polls for a condition, and prints the details if it does not come.
+// wait polls until a condition is true, and prints the details if it never is.
 func wait(t *testing.T, what string, condition func() bool, details ...any) {
 	t.Helper()
 	for deadline := time.Now().Add(timeout); !condition(); time.Sleep(2 * time.Millisecond) {
@@ -81,10 +81,10 @@ func wait(t *testing.T, what string, condition func() bool, details ...any) {
 	}
 }
 
-// binary is the program as users get it.
+// binary is the program that users get.
 var binary = builds("../../..", "./cmd/roost")
 
-// builds returns a function that builds a program once, for all tests.
+// builds returns a function that builds a program once for all tests.
 func builds(module, pkg string) func() (string, error) {
 	return sync.OnceValues(func() (string, error) {
 		dir, err := agenttest.Folder()
@@ -101,7 +101,7 @@ func builds(module, pkg string) func() (string, error) {
 	})
 }
 
-// command is a process of the binary that asks the fake agent.
+// command is a process of the binary that calls the fake agent.
 type command struct {
 	*exec.Cmd
 	errors agentproc.Log
@@ -127,7 +127,7 @@ func (c *command) start(t *testing.T) *command {
 	return c
 }
 
-// exits waits for the end.
+// exits waits until the process ends.
 func (c *command) exits(t *testing.T, code int) {
 	t.Helper()
 	timer := time.AfterFunc(timeout, func() { _ = c.Process.Kill() })
@@ -154,14 +154,14 @@ func plain(s string) string {
 	return b.String()
 }
 
-// On a terminal a table that is watched is redrawn in its place, and fits.
+// On a terminal, a table that is watched is redrawn in place, and fits.
 func TestWatchRedraws(t *testing.T) {
 	f := newFake(t, 3, 64)
 	p := openTerminal(t, 40, 4)
 	c := f.command(t, nil, p.tty, "members", "-w", "--every", "2ms").start(t)
 	p.shows(t, "STATE")
 	p.shows(t, "… 2 more lines") // of the header and three members, three lines fit
-	p.shows(t, "\x1b[3A")        // back to the first
+	p.shows(t, "\x1b[3A")        // back to the first line
 	f.set(func() { f.joining = true })
 	p.shows(t, "no other node")
 	_ = c.Process.Signal(os.Interrupt)
@@ -173,7 +173,7 @@ func TestWatchRedraws(t *testing.T) {
 	}
 }
 
-// A simulation shows how far it is on one line, which is cut to fit and gone at the end.
+// A simulation shows its progress on one line, which is shortened to fit, and is removed at the end.
 func TestSimProgress(t *testing.T) {
 	f := newFake(t, 3, 64)
 	p := openTerminal(t, 24, 24)
@@ -189,13 +189,13 @@ func TestSimProgress(t *testing.T) {
 		t.Errorf("more than one line: %q", p.screen)
 	}
 	for l := range strings.SplitSeq(p.screen.String(), "\r") {
-		if n := utf8.RuneCountInString(plain(l)); n > 23 { // behind the last column the line would wrap
+		if n := utf8.RuneCountInString(plain(l)); n > 23 { // beyond the last column, the line would wrap
 			t.Errorf("%q has %d columns", l, n)
 		}
 	}
 }
 
-// Colours appear on a terminal alone, and not against the user's wish.
+// Output has colours only on a terminal, and only if the user allows them.
 func TestColours(t *testing.T) {
 	for set, coloured := range map[string]bool{"NO_COLOR=": true, "NO_COLOR=1": false, "TERM=dumb": false, "TERM=": false} {
 		f := newFake(t, 3, 64)
@@ -211,14 +211,14 @@ func TestColours(t *testing.T) {
 }
 
 const (
-	enterScreen = "\x1b[?1049h\x1b[?25l" // another page, no cursor
+	enterScreen = "\x1b[?1049h\x1b[?25l" // alternate screen, no cursor
 	leaveScreen = "\x1b[?25h\x1b[?1049l"
 )
 
-// roost top takes the terminal over, shows what happens, follows the terminal's size,
-// and gives the terminal back as it was.
+// roost top takes over the terminal, shows what happens, adapts to the terminal's size, and restores the terminal at
+// the end.
 func TestTop(t *testing.T) {
-	for _, end := range []string{"q", "\x03"} { // raw, Ctrl-C is a key
+	for _, end := range []string{"q", "\x03"} { // in raw mode, Ctrl-C is a key
 		f := newFake(t, 3, 64)
 		p := openTerminal(t, 120, 24)
 		was, err := term.GetState(int(p.tty.Fd()))
@@ -254,7 +254,7 @@ func TestTop(t *testing.T) {
 	}
 }
 
-// Without a terminal roost top says which command to use instead.
+// Without a terminal, roost top says which command to use instead.
 func TestTopNeedsTerminal(t *testing.T) {
 	f := newFake(t, 3, 64)
 	p := openTerminal(t, 80, 24)
@@ -276,7 +276,7 @@ func TestTopNeedsTerminal(t *testing.T) {
 	}
 }
 
-// On a small terminal the report of roost doctor fits, with the worst at the top.
+// The report of roost doctor fits on a small terminal, with the worst finding at the top.
 func TestDoctorFits(t *testing.T) {
 	f := newFake(t, 3, 64)
 	f.set(func() {

@@ -12,8 +12,8 @@ import (
 	"github.com/roost-cluster/roost/cluster/clusterhttp"
 )
 
-// A browser opens six connections to the agent. Nine windows of it work all the same: at any time the page
-// that was shown or focused last has the event stream, and no page keeps a connection while it is hidden.
+// A browser opens at most six connections to the agent, but nine windows work nevertheless. At any time, only the page
+// that was last shown or focused has the event stream, and a hidden page keeps no connection.
 func TestManyWindows(t *testing.T) {
 	a := agent(t, time.Minute, "node-a")
 	<-a.Ready()
@@ -41,7 +41,7 @@ func TestManyWindows(t *testing.T) {
 		p.until("a member", `document.querySelectorAll("#members-body tr").length === 1`)
 		p.until("findings", `/pass|warning|failure/.test(document.getElementById("health-sum").textContent)`)
 	}
-	// live waits until that page has the stream, and the other pages know it.
+	// live waits until page i has the stream, and the other pages know this.
 	live := func(i int) {
 		t.Helper()
 		for at, p := range pages {

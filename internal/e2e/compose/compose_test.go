@@ -1,4 +1,4 @@
-// Package compose tests the compose file: compose-go reads it here, as docker compose does.
+// Package compose tests the Compose file. compose-go reads it here in the same way as docker compose.
 package compose
 
 import (
@@ -57,8 +57,7 @@ func agents(t *testing.T, p *types.Project) []types.ServiceConfig {
 	return all
 }
 
-// TestServices: nothing is reached from other machines, files that are mounted exist, and images have a
-// version.
+// TestServices: other machines can reach no service, mounted files exist, and all images have a version.
 func TestServices(t *testing.T) {
 	p := load(t)
 	for name, s := range p.Services {
@@ -86,8 +85,8 @@ func TestServices(t *testing.T) {
 	}
 }
 
-// TestAgents: the agents have settings that roost knows, join each other, and read secrets that their user
-// can read.
+// TestAgents: the agents only have settings that roost knows, join each other, and read secrets that their user is
+// allowed to read.
 func TestAgents(t *testing.T) {
 	p, known := load(t), read(t, "../../../docs/settings.md") // a test of cmd/roost writes it
 	user := regexp.MustCompile(`(?m)^USER (\d+):(\d+)$`).FindStringSubmatch(read(t, "../testdata/deploy/docker/Dockerfile"))
@@ -130,7 +129,7 @@ func TestAgents(t *testing.T) {
 	}
 }
 
-// mounted is a folder that has what a service mounts below at.
+// mounted returns a folder with the files that a service mounts below at.
 func mounted(t *testing.T, s types.ServiceConfig, at string) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -148,7 +147,8 @@ func mounted(t *testing.T, s types.ServiceConfig, at string) string {
 	return dir
 }
 
-// TestPrometheus has Prometheus check its files, where they are mounted; it scrapes all agents as one job.
+// TestPrometheus lets Prometheus check its files where they are mounted, and checks that Prometheus scrapes all agents
+// as one job.
 func TestPrometheus(t *testing.T) {
 	p := load(t)
 	dir := mounted(t, p.Services["prometheus"], "/etc/prometheus")
@@ -173,7 +173,7 @@ func TestPrometheus(t *testing.T) {
 	}
 }
 
-// TestGrafana: Grafana finds the dashboard where it is mounted, and reads from Prometheus.
+// TestGrafana: Grafana finds the dashboard where it is mounted, and reads data from Prometheus.
 func TestGrafana(t *testing.T) {
 	p := load(t)
 	s := p.Services["grafana"]

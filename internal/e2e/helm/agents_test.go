@@ -14,14 +14,14 @@ import (
 
 var update = flag.Bool("update", false, "write testdata/agents.json")
 
-// run is how Kubernetes starts the agent of the first pod, and the command before it stops the agent. A test
-// of cmd/roost does so.
+// run is how Kubernetes starts the agent of the first pod, and which command it runs before it stops the agent. A test
+// in cmd/roost starts and stops an agent in the same way.
 type run struct {
 	Args, PreStop []string
 	Env           map[string]string // ROOST_…
 }
 
-// TestAgents: testdata/agents.json has the runs of all variants of the chart, and of the manifest.
+// TestAgents: testdata/agents.json contains the runs of all variants of the chart, and of the manifest.
 func TestAgents(t *testing.T) {
 	runs := map[string]run{
 		"manifest":                     runOf(t, manifest(t).agent(t), "127.0.0.1"),

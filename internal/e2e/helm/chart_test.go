@@ -1,4 +1,4 @@
-// Package helm tests the chart, which Helm renders here as in a cluster, and the manifests.
+// Package helm tests the manifests and the chart. Helm renders the chart in the same way as in a cluster.
 package helm
 
 import (
@@ -25,14 +25,14 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// The go command reuses the result of a test until a file below the module changes that the test has opened:
-// deploy is a link.
+// deploy is a link, because go test reuses the result of a test until a file below the module that the test has opened
+// changes.
 const (
 	deploy   = "../testdata/deploy/"
 	chartDir = deploy + "helm/roost"
 )
 
-// variants are values that a user would set.
+// variants are examples of values that a user would set.
 var variants = map[string]string{
 	"default": "",
 	"a media server": `
@@ -64,7 +64,7 @@ podDisruptionBudget: {maxUnavailable: 10%}
 	"no policy": `networkPolicy: {enabled: false}`,
 }
 
-// objects is what the chart renders.
+// objects are what the chart renders.
 type objects struct {
 	services map[string]corev1.Service
 	set      appsv1.StatefulSet
@@ -117,7 +117,7 @@ func renderAs(t *testing.T, release common.ReleaseOptions, values string) (o obj
 	return o, nil
 }
 
-// add takes only fields that the API of Kubernetes has.
+// add fails the test if the document has fields that the API of Kubernetes does not have.
 func (o *objects) add(t *testing.T, document string) {
 	t.Helper()
 	var head struct{ Kind string }
@@ -150,7 +150,7 @@ func (o *objects) add(t *testing.T, document string) {
 	}
 }
 
-// agent is the container of roost.
+// agent returns the container that runs roost.
 func (o *objects) agent(t *testing.T) corev1.Container {
 	t.Helper()
 	pod := o.set.Spec.Template.Spec
@@ -163,7 +163,7 @@ func (o *objects) agent(t *testing.T) corev1.Container {
 	return corev1.Container{}
 }
 
-// settings of the agent in a container, by flags or by the environment.
+// settings returns the settings of the agent in a container, from flags and from the environment.
 func settings(t *testing.T, c corev1.Container) map[string]string {
 	t.Helper()
 	page, err := os.ReadFile("../../../docs/settings.md") // a test of cmd/roost writes it
@@ -194,7 +194,7 @@ func settings(t *testing.T, c corev1.Container) map[string]string {
 	return found
 }
 
-// TestChart: each variant is made of fields that Kubernetes knows and settings that roost knows, and fits
+// TestChart: each variant only has fields that Kubernetes knows and settings that roost knows, and its objects fit
 // together.
 func TestChart(t *testing.T) {
 	for name, values := range variants {
@@ -237,8 +237,8 @@ func TestChart(t *testing.T) {
 	}
 }
 
-// checkPolicy: the policy lets in what the containers listen on, and no more. The pods reach each other at
-// all ports of the agent: roost doctor --all calls the HTTP API of each.
+// checkPolicy: the policy only allows the ports on which the containers listen. The pods can reach each other on all
+// ports of the agent, because roost doctor --all calls the HTTP API of each agent.
 func checkPolicy(t *testing.T, policy networkingv1.NetworkPolicy, pod corev1.PodSpec) {
 	t.Helper()
 	listens, lets, among := make(map[string]bool), make(map[string]bool), make(map[string]bool)
@@ -275,7 +275,7 @@ func isAgents(port string) bool {
 	return strings.HasPrefix(port, "7946/") || strings.HasPrefix(port, "8401/")
 }
 
-// checkSecrets: each file that the agent reads is one that the volume has, and NOTES.txt says how to make it.
+// checkSecrets: the volume contains each file that the agent reads, and NOTES.txt says how to create it.
 func (o *objects) checkSecrets(t *testing.T, said map[string]string) {
 	t.Helper()
 	var reads, has []string
@@ -334,7 +334,7 @@ func TestValues(t *testing.T) {
 	}
 }
 
-// TestReleases: each release is a cluster of its own, with a name that gossip and Redis take.
+// TestReleases: each release is a separate cluster, with a name that gossip and Redis accept.
 func TestReleases(t *testing.T) {
 	longest := strings.Repeat("n", 63)
 	seen := make(map[string]bool)
@@ -369,7 +369,7 @@ func TestReleases(t *testing.T) {
 	}
 }
 
-// TestSameAsManifest: the chart runs the agent as the manifest does.
+// TestSameAsManifest: the chart runs the agent in the same way as the manifest.
 func TestSameAsManifest(t *testing.T) {
 	manifest := manifest(t)
 	o, err := render(t, variants["a media server"])
@@ -378,7 +378,7 @@ func TestSameAsManifest(t *testing.T) {
 	}
 	chart, plain := o.agent(t), manifest.agent(t)
 	said, want := settings(t, chart), settings(t, plain)
-	want["id"], want["join"], want["cluster"] = "$(POD_NAME)", "calls:7946", "media.calls" // by names of the objects
+	want["id"], want["join"], want["cluster"] = "$(POD_NAME)", "calls:7946", "media.calls" // from the names of the objects
 	want["redis-file"], want["require-key"] = "/etc/roost/redis.url", "true"
 	if !maps.Equal(said, want) {
 		t.Errorf("settings %v\nwant %v", said, want)
@@ -405,7 +405,7 @@ func TestSameAsManifest(t *testing.T) {
 	}
 }
 
-// TestLint: Helm has nothing to say about the chart.
+// TestLint: Helm finds nothing to complain about in the chart.
 func TestLint(t *testing.T) {
 	for name, values := range variants {
 		for _, m := range lint.RunAll(chartDir, parse(t, values), "media").Messages {

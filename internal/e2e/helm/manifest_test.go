@@ -14,8 +14,8 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// documents reads the documents of a file into objects, in the order of the file. Each field exists in the API types of
-// Kubernetes, with that type.
+// documents reads the documents of a file into objects, in the order of the file. It fails the test unless each field
+// exists in the API types of Kubernetes and has the right type.
 func documents(t *testing.T, file string, objects ...any) {
 	t.Helper()
 	text, err := os.ReadFile(file)
@@ -51,7 +51,7 @@ func checkSelectors(t *testing.T, labels map[string]string, selectors ...map[str
 	}
 }
 
-// TestManifest: the objects of a media server with an agent belong together.
+// TestManifest: the objects of a media server with an agent fit together.
 func TestManifest(t *testing.T) {
 	o := manifest(t)
 	service, ok := o.services[o.set.Spec.ServiceName]
@@ -64,8 +64,8 @@ func TestManifest(t *testing.T) {
 	checkPolicy(t, *o.policy, pod.Spec)
 }
 
-// TestEmbedded: the pods of a program that embeds roost run as the service account that has the rights, and
-// wait for the condition that the program sets. A test of the module cluster/kubernetes runs by these rights.
+// TestEmbedded: the pods of a program that embeds roost run as the service account with the required rights, and wait
+// for the condition that the program sets. A test in the module cluster/kubernetes runs with these rights.
 func TestEmbedded(t *testing.T) {
 	var (
 		account     corev1.ServiceAccount

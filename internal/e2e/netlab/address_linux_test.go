@@ -11,7 +11,7 @@ import (
 	"github.com/roost-cluster/roost/lease"
 )
 
-// restart starts the agent of a host again, with further arguments, and waits until all agree.
+// restart restarts the agent of a host with additional arguments, and waits until all agents agree.
 func (l *lab) restart(i int, args ...string) {
 	l.t.Helper()
 	l.nodes[i].process.Stop(agenttest.Timeout)
@@ -21,14 +21,14 @@ func (l *lab) restart(i int, args ...string) {
 	}
 }
 
-// readdress gives a host another address, and gives it its own one back if that is the other one.
+// readdress replaces an address of a host with another address.
 func (l *lab) readdress(i int, from, to string) {
 	l.t.Helper()
 	l.must("ip -n %[1]s addr del %[2]s/24 dev eth0; ip -n %[1]s addr add %[3]s/24 dev eth0", l.ns(i), from, to)
 	l.nodes[i].Base = to + ":8401"
 }
 
-// eventually waits for a condition.
+// eventually waits until a condition holds.
 func (l *lab) eventually(what string, holds func(ctx context.Context) error) {
 	l.t.Helper()
 	for deadline := time.Now().Add(time.Minute); ; time.Sleep(100 * time.Millisecond) {
@@ -44,7 +44,7 @@ func (l *lab) eventually(what string, holds func(ctx context.Context) error) {
 	}
 }
 
-// advertised returns the gossip addresses of the members, as host 1 sees them.
+// advertised returns the gossip addresses of the members in the view of host 1.
 func (l *lab) advertised() map[lease.NodeID]string {
 	l.t.Helper()
 	m, err := l.nodes[1].Members(l.t.Context())
@@ -58,8 +58,8 @@ func (l *lab) advertised() map[lease.NodeID]string {
 	return addrs
 }
 
-// The address of n3 changes. If n3 guessed it, it advertises the new one, and nothing moves. Otherwise it
-// says that its host has no such address any more, until the host has it again.
+// The address of n3 changes. If n3 had chosen its address itself, it advertises the new address, and nothing moves.
+// Otherwise, it reports that its host does not have the configured address, until the host has this address again.
 func TestAddressChanges(t *testing.T) {
 	everywhere := []string{"--http", "0.0.0.0:8401"}
 	all := func(l *lab) []string { return []string{l.gossip(1), l.gossip(2), l.gossip(3)} }
@@ -83,7 +83,7 @@ func TestAddressChanges(t *testing.T) {
 			t.Fatal(err)
 		}
 		for i, n := range l.counts() {
-			// An n3 that notices its new address late, as on a busy machine, is lost to the others until then.
+			// If n3 notices its new address late, for example on a busy machine, the other nodes lose it until then.
 			if n.tables != before[i].tables && took < 3*time.Second {
 				t.Errorf("n%d changed its table %d times", i, n.tables-before[i].tables)
 			}
@@ -134,8 +134,8 @@ func TestAddressChanges(t *testing.T) {
 	}
 }
 
-// Agents that listen at all addresses find each other on hosts with a second network, with docker0 and with
-// both families of addresses: each advertises the address from which its host reaches the seeds.
+// Agents listen on all addresses of hosts with a second network, with docker0, or with both IPv4 and IPv6. They find
+// each other, because each agent advertises the address from which its host reaches the seeds.
 func TestAddressIsGuessed(t *testing.T) {
 	const own = "ip -n %[1]s addr add 172.17.%[3]d.1/16 dev docker0; ip -n %[1]s link set docker0 up; ip -n %[1]s addr add %[2]s dev eth0 nodad"
 	for i, tc := range []struct{ name, bind, network, bits string }{
@@ -174,7 +174,8 @@ func TestAddressIsGuessed(t *testing.T) {
 	}
 }
 
-// An agent ends at its start, and says what to set, if its address cannot be found, or only its own host reaches it.
+// If an agent cannot find its own address, or only its own host can reach this address, the agent exits at the start,
+// and says what to set.
 func TestAddressIsOfNoUse(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, 128, 2, func(l *lab) []string { return []string{l.gossip(1), l.gossip(2)} })

@@ -7,27 +7,27 @@ import (
 	"time"
 )
 
-// fault is what a test does to a lab of five.
+// fault is something that a test does to a lab of five hosts.
 type fault struct {
 	name   string
-	faulty int // host at fault: its own table does not count; or 0
+	faulty int // the host whose own table does not count; or 0
 	begin  func(l *lab)
 	lasts  time.Duration
-	end    func(l *lab) // besides the end of all faults of the bridge
+	end    func(l *lab) // in addition to ending all faults on the bridge
 	holds  func(*testing.T, *lab, outcome)
 
-	noSeed   bool // the only seed left before
-	hungDNS  bool // two of three seeds are names
-	flapping bool // the node at fault comes and goes
+	noSeed   bool // the only seed has left before
+	hungDNS  bool // two of three seeds are host names
+	flapping bool // the faulty node keeps leaving and returning
 	short    bool // part of make test
 
-	majority bool // of the sides of a split, one owns
+	majority bool // only one side of a split owns anything
 }
 
-// TestFaults puts five agents through one fault each, and prints a row of a table: the
-// changes of the tables of the others, time that the average partition had no owner, time
-// that it had two and how many had at a time, time from the begin of the fault until
-// all had owners again, time from its end to agreement; state of the node at fault.
+// TestFaults runs five agents through one fault each time, and prints a row of a table. The row has the number of table
+// changes at other nodes, how long the average partition had no owner, how long it had two owners, how many partitions
+// had two owners at the same time, the time from the beginning of the fault until all partitions had owners again, the
+// time from the end of the fault until all agents agreed, and the state of the faulty node.
 func TestFaults(t *testing.T) {
 	all := slices.Concat(splits(), firewalls(), losses(), udpCuts(), cuts(), resets(), []fault{vanish(), hungDNS()},
 		deaths(), restarts(), pauses(), settings())
@@ -66,7 +66,7 @@ func TestFaults(t *testing.T) {
 	}
 }
 
-// lab returns five agents that have agreed.
+// lab returns five hosts whose agents agree.
 func (f fault) lab(t *testing.T, number int) *lab {
 	t.Helper()
 	switch {
@@ -84,13 +84,13 @@ func (f fault) lab(t *testing.T, number int) *lab {
 	seeds := func(l *lab) []string { return []string{l.gossip(1), l.gossip(2), l.gossip(3)} }
 	if f.majority {
 		l := newLab(t, number, 5, seeds, "--split", "majority")
-		time.Sleep(2 * ttl()) // members of the first moments have no vote yet
+		time.Sleep(2 * ttl()) // members have no vote in the first moments
 		return l
 	}
 	return newLab(t, number, 5, seeds)
 }
 
-// atMost fails the test if a table changed more often.
+// atMost fails the test if a table changed more often than this.
 func atMost(changes int) func(*testing.T, *lab, outcome) {
 	return func(t *testing.T, _ *lab, out outcome) {
 		t.Helper()
@@ -100,7 +100,7 @@ func atMost(changes int) func(*testing.T, *lab, outcome) {
 	}
 }
 
-// still fails the test if anything moved.
+// still fails the test if anything moved, or the end of any process was confirmed.
 func still(t *testing.T, l *lab, out outcome) {
 	t.Helper()
 	atMost(0)(t, l, out)
@@ -111,7 +111,7 @@ func still(t *testing.T, l *lab, out outcome) {
 	}
 }
 
-// confirmedWithin fails the test unless the others confirmed the failure of n5, and took over in time.
+// confirmedWithin fails the test unless the other nodes confirmed the failure of n5, and took over within the limit.
 func confirmedWithin(limit time.Duration) func(*testing.T, *lab, outcome) {
 	return func(t *testing.T, l *lab, out outcome) {
 		t.Helper()
@@ -127,8 +127,8 @@ func confirmedWithin(limit time.Duration) func(*testing.T, *lab, outcome) {
 	}
 }
 
-// oneWay fails the test unless the node at fault left and came back once, owned no more than
-// before, and says why.
+// oneWay fails the test unless the faulty node left and returned once, never owned more than half of the partitions,
+// and says why.
 func oneWay(says string) func(*testing.T, *lab, outcome) {
 	return func(t *testing.T, l *lab, out outcome) {
 		t.Helper()

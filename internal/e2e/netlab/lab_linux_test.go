@@ -27,24 +27,22 @@ var (
 		"the roost binary to measure, of any release; nothing is asserted then; default: built from this tree, and judged")
 )
 
-// insideVar says that this process runs in namespaces of its own.
+// insideVar is the variable that says that this process runs in its own namespaces.
 const insideVar = "ROOST_NETLAB"
 
 //go:embed namespaces.sh
 var namespaces string
 
-// inNamespaces returns a command in namespaces of its own.
+// inNamespaces returns a command that runs in its own namespaces.
 func inNamespaces(args ...string) *exec.Cmd {
 	return exec.Command("sh", append([]string{"-c", namespaces, "namespaces.sh"}, args...)...)
 }
 
-// prepare is a shell script for the new namespaces. Queries for names go to a server that
-// never answers.
+// prepare is a shell script for the new namespaces. DNS queries go to a server that never answers.
 const prepare = `mkdir -p /run/netns && mount -t tmpfs none /run/netns && ip link set lo up
 	echo nameserver 198.51.100.1 >/run/netns/resolv.conf && mount --bind /run/netns/resolv.conf /etc/resolv.conf`
 
-// TestMain runs the tests in a network and a mount namespace of their own. Networks and
-// mounts end with the process.
+// TestMain runs the tests in their own network and mount namespace. Networks and mounts end with the process.
 func TestMain(m *testing.M) {
 	agenttest.Overlap()
 	flag.Parse()
@@ -75,7 +73,7 @@ func TestMain(m *testing.M) {
 	}
 }
 
-// lab is a bridge with a few hosts, each with one agent.
+// lab is a bridge with a few hosts, each of which runs one agent.
 type lab struct {
 	t      *testing.T
 	number int // of the network
@@ -87,17 +85,17 @@ type host struct {
 	clusterhttp.Client
 	process *agentproc.Process
 	hidden  atomic.Int32          // from the observation
-	owned   []placement.Partition // by the last answer
+	owned   []placement.Partition // according to the last answer
 }
 
-// How a host is observed.
+// These constants say how a host is observed.
 const (
 	shown  = iota
-	spared // it is not asked: its last answer holds
-	gone   // it owns nothing that others reach
+	spared // it is not asked, so its last answer counts
+	gone   // it owns nothing that others can reach
 )
 
-// timings are what agents of short tests run with: everything is a third of its usual time.
+// timings are the flags for agents in short tests, where every duration is a third of its usual value.
 func timings() []string {
 	if *long {
 		return nil
@@ -105,7 +103,7 @@ func timings() []string {
 	return []string{"--heartbeat", "700ms", "--ttl", "2s"}
 }
 
-// ttl is how long leases last.
+// ttl returns the TTL of leases.
 func ttl() time.Duration {
 	if *long {
 		return 6 * time.Second
@@ -113,11 +111,12 @@ func ttl() time.Duration {
 	return 2 * time.Second
 }
 
-// newLab returns hosts 1 to n whose agents have agreed, and have the seeds join, and arguments.
+// newLab returns hosts 1 to n with agents that agree. The agents join the given seeds, and get the additional
+// arguments.
 func newLab(t *testing.T, number, n int, join func(l *lab) []string, args ...string) *lab {
 	t.Helper()
 	l := &lab{t: t, number: number, nodes: make(map[int]*host)}
-	token := filepath.Join(t.TempDir(), "token") // without one, an agent listens on loopback alone
+	token := filepath.Join(t.TempDir(), "token") // without a token, an agent only listens on loopback
 	if err := os.WriteFile(token, []byte(rand.Text()), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -151,7 +150,7 @@ func (l *lab) addr(i int) string   { return fmt.Sprintf("10.99.%d.%d", l.number,
 func (l *lab) gossip(i int) string { return l.addr(i) + ":7946" }
 func (l *lab) ns(i int) string     { return fmt.Sprintf("l%dn%d", l.number, i) }
 
-// connect adds a host. Its packets to the server of names are lost on the bridge.
+// connect adds a host. The bridge drops its packets to the DNS server.
 func (l *lab) connect(i int) {
 	l.t.Helper()
 	l.must(`ip netns add %[1]s; ip link add %[1]s type veth peer name eth0 netns %[1]s; ip link set %[1]s master br%[2]d up
@@ -159,8 +158,8 @@ func (l *lab) connect(i int) {
 		ip route add 198.51.100.1 dev eth0; ip neigh add 198.51.100.1 lladdr 02:00:00:00:00:01 dev eth0"`, l.ns(i), l.number, l.addr(i))
 }
 
-// command returns the command that runs the agent of a host, which is the host's id as
-// well. A shell runs the script first.
+// command returns the command that runs the agent of host i, which has the id n followed by i. A shell runs the script
+// first.
 func (l *lab) command(i int, script string, args ...string) *exec.Cmd {
 	l.t.Helper()
 	bin := *exe
@@ -181,7 +180,7 @@ func (l *lab) command(i int, script string, args ...string) *exec.Cmd {
 // start starts the agent of a host, and does not wait for it.
 func (l *lab) start(i int, args ...string) { l.startAfter(i, ":", args...) }
 
-// startAfter is start with a script that runs first, in the same process.
+// startAfter is like start, but the same process runs a script first.
 func (l *lab) startAfter(i int, script string, args ...string) {
 	l.t.Helper()
 	h := &host{process: agenttest.Start(l.t, l.command(i, script, args...))}
@@ -207,7 +206,7 @@ func (l *lab) signal(s syscall.Signal, hosts ...int) {
 	}
 }
 
-// drop has the bridge drop what matches rules of nft.
+// drop makes the bridge drop everything that matches nft rules.
 func (l *lab) drop(rules ...string) {
 	l.t.Helper()
 	for _, r := range rules {
@@ -215,13 +214,13 @@ func (l *lab) drop(rules ...string) {
 	}
 }
 
-// heal ends all faults of the bridge.
+// heal ends all faults on the bridge.
 func (l *lab) heal() {
 	l.t.Helper()
 	l.must("nft flush chain bridge lab%d f", l.number)
 }
 
-// The traffic of gossip: packets, and streams in both directions.
+// These functions select gossip traffic: packets, and streams in both directions.
 func (l *lab) udp(way string, i int) string {
 	return fmt.Sprintf("ip %s %s udp dport 7946", way, l.addr(i))
 }
@@ -245,8 +244,7 @@ func (l *lab) split(a, b []int) {
 	}
 }
 
-// refuse has a host answer everything of streams of gossip by a reset, what it sends and
-// what it receives. accept ends that.
+// refuse makes a host answer all gossip traffic over TCP, in both directions, with a reset. accept ends this.
 func (l *lab) refuse(i int) {
 	l.t.Helper()
 	l.must(`ip netns exec %s nft 'table inet r { chain i { type filter hook input priority 0; tcp dport 7946 reject with tcp reset; tcp sport 7946 reject with tcp reset; }
@@ -260,8 +258,8 @@ func (l *lab) accept(hosts ...int) {
 	}
 }
 
-// fence has the hosts of two groups answer streams of gossip from the other group by a reset, and drop or
-// reject its packets. accept ends that.
+// fence makes the hosts of two groups answer streams from the other group with a reset, and drop or reject packets from
+// the other group. accept ends this.
 func (l *lab) fence(a, b []int, packets string) {
 	l.t.Helper()
 	for _, side := range [][2][]int{{a, b}, {b, a}} {
@@ -270,7 +268,7 @@ func (l *lab) fence(a, b []int, packets string) {
 			others = append(others, l.addr(i))
 		}
 		for _, i := range side[0] {
-			// What one host answers, the other one lets in.
+			// A reset from a host of one group must pass the firewall of the other group.
 			l.must(`ip netns exec %[1]s nft 'table inet r { chain i { type filter hook input priority 0; ip saddr { %[2]s } jump x; }
 				chain x { tcp flags rst accept; tcp dport 7946 reject with tcp reset; tcp sport 7946 reject with tcp reset; udp dport 7946 %[3]s; }; }'`,
 				l.ns(i), strings.Join(others, ", "), packets)

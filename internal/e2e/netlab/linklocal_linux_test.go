@@ -11,8 +11,8 @@ import (
 	"github.com/roost-cluster/roost/internal/agentproc/agenttest"
 )
 
-// TestLinkLocal: agents form a cluster by link-local addresses alone, although each of them calls the link by
-// a name of its own, and their APIs are reached there. A seed may be link-local where its node advertises
+// TestLinkLocal: agents form a cluster with only link-local addresses, although each host has a different name for the
+// link. Their APIs are reachable at these addresses. A seed may have a link-local address if its node advertises
 // another address.
 func TestLinkLocal(t *testing.T) {
 	const script = `ip link add lla type veth peer name llb; ip link add llc type veth peer name lld

@@ -8,20 +8,20 @@ import (
 	"github.com/roost-cluster/roost/internal/agentproc/agenttest"
 )
 
-// TestFaultsAreNamed makes a fault of the network of n3. Within 20 s doctor --all, the page, the members, the
-// history and the log of n2 name the cause and the node, and nothing else; so does the log of n3. doctor --all
-// waits 5 s for the HTTP API of a host that is gone.
+// TestFaultsAreNamed causes a fault in the network of n3. Within 20 s, doctor --all, the page, the members, the history
+// and the log of n2 name the cause and the node, and nothing else. The log of n3 does the same. doctor --all waits 5 s
+// for the HTTP API of a lost host.
 func TestFaultsAreNamed(t *testing.T) {
 	const alone = "warn members: heard only over TCP: n3 at 10.99.102.3:7946"
 	lost := "expired"
-	if *long { // with a TTL of 6 s, members confirm sooner that a host has gone: a cut looks the same
+	if *long { // with a TTL of 6 s, members confirm first that the host has gone, because a cut looks the same
 		lost = "crashed"
 	}
 	for i, f := range []struct {
 		name  string
 		begin func(l *lab)
 		want  agenttest.Views
-		says  string // by the log of n3
+		says  string // according to the log of n3
 	}{
 		{
 			"cut off", func(l *lab) {

@@ -6,9 +6,9 @@ import (
 	"time"
 )
 
-// The faults of networks.
+// These are the faults of networks.
 
-// udpCuts stop packets of n5, and no streams.
+// udpCuts drop packets to or from n5, but not its streams.
 func udpCuts() []fault {
 	cut := func(name, says string, begin func(l *lab)) fault {
 		return fault{name: name, faulty: 5, begin: begin, lasts: 40 * time.Second, short: true, holds: oneWay(says)}
@@ -20,7 +20,7 @@ func udpCuts() []fault {
 	}
 }
 
-// cuts stop packets and streams of n5.
+// cuts drop packets and streams to or from n5.
 func cuts() []fault {
 	cut := func(name string, begin func(l *lab)) fault {
 		return fault{name: name, faulty: 5, begin: begin, lasts: 40 * time.Second, holds: atMost(2)}
@@ -34,13 +34,13 @@ func cuts() []fault {
 	}
 }
 
-// splits part two nodes from three. One of them is the seed of all, or else the seed has gone.
+// splits separate two nodes from three. Either the two include the seed of all nodes, or the seed has left before.
 func splits() []fault {
 	split := func(name string, lasts time.Duration, noSeed bool) fault {
 		return fault{
 			name: name, lasts: lasts, noSeed: noSeed, short: noSeed && lasts == 70*time.Second,
 			begin: func(l *lab) { l.split([]int{1, 2}, []int{3, 4, 5}) },
-			holds: atMost(6), // three nodes are lost, and return
+			holds: atMost(6), // three nodes are lost, and then return
 		}
 	}
 	return []fault{
@@ -53,9 +53,8 @@ func splits() []fault {
 	}
 }
 
-// firewalls part two nodes from three with --split majority: they reset streams, and drop packets or reject
-// them. To each side it looks as if all processes of the other one had ended, and only the three may own
-// anything.
+// firewalls separate two nodes from three, with --split majority. They reset streams, and drop or reject packets. To
+// each side, it looks as if all processes of the other side had ended. Only the side of three may own anything.
 func firewalls() (list []fault) {
 	for _, packets := range []string{"drop", "reject"} {
 		list = append(list, fault{
@@ -84,7 +83,7 @@ func losses() (list []fault) {
 	return list
 }
 
-// resets end streams of n5. Its packets arrive.
+// resets end the streams of n5, but do not drop its packets.
 func resets() []fault {
 	return []fault{
 		{
@@ -117,7 +116,7 @@ func vanish() fault {
 	}
 }
 
-// hungDNS restarts n5 while the server of names is silent. One of three seeds is an address.
+// hungDNS restarts n5 while the DNS server does not answer. Only one of the three seeds is an IP address.
 func hungDNS() fault {
 	return fault{
 		name: "hung DNS, n5 restarts", faulty: 5, lasts: 30 * time.Second, hungDNS: true, holds: atMost(2),

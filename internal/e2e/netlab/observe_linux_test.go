@@ -10,26 +10,26 @@ import (
 	"time"
 )
 
-// outcome is what a fault did.
+// outcome is the effect of a fault.
 type outcome struct {
-	changes   int           // of the table of one node, besides the one at fault; the most of all
-	ownerless time.Duration // of the average partition
-	twice     time.Duration // likewise, with two owners
-	mostTwice int           // partitions with two owners at a time
-	unowned   time.Duration // from the begin of the fault until no partition was without an owner any more
+	changes   int           // the most table changes of any node except the faulty node
+	ownerless time.Duration // for the average partition
+	twice     time.Duration // the same, with two owners
+	mostTwice int           // partitions that had two owners at the same time
+	unowned   time.Duration // from the beginning of the fault until every partition had an owner again
 	agreed    time.Duration // after the end of the fault
 	never     error         // why there was no agreement
 
-	ownedBy int    // most partitions that the node at fault owned
-	said    string // by the node at fault
-	state   string // of the node at fault at the end of the fault
+	ownedBy int    // the most partitions that the faulty node owned
+	said    string // by the faulty node
+	state   string // of the faulty node, at the end of the fault
 
-	confirmations map[int]int // of the end of a process, that each node counts, besides the one at fault
+	confirmations map[int]int // confirmed ends of processes that each node counts, except the faulty node
 }
 
 const partitions = 64
 
-// observation looks at all agents again and again.
+// observation polls all agents repeatedly.
 type observation struct {
 	l      *lab
 	faulty int
@@ -41,11 +41,11 @@ type observation struct {
 	mu      sync.Mutex
 	began   time.Time // of the fault
 	last    time.Time // of the looks
-	unowned time.Time // last look at which a partition had no owner
+	unowned time.Time // last poll in which a partition had no owner
 	out     outcome
 }
 
-// observe begins to look. faulty is the host at fault, or 0.
+// observe starts polling. faulty is the number of the faulty host, or 0.
 func (l *lab) observe(faulty int) *observation {
 	now := time.Now()
 	o := &observation{
@@ -76,9 +76,9 @@ func (l *lab) observe(faulty int) *observation {
 	return o
 }
 
-// owners asks each agent what it owns, and returns how many own each partition, and how many
-// partitions the node at fault owns. The last answer of an agent that is late holds: it may
-// stand still.
+// owners asks each agent which partitions it owns. It returns how many owners each partition has, and how many
+// partitions the faulty node owns. If an agent answers too late, its last answer counts, because the agent may be
+// paused.
 func (o *observation) owners() (owners [partitions]int, byFaulty int) {
 	var wait sync.WaitGroup
 	for _, h := range o.hosts {
@@ -108,7 +108,7 @@ func (o *observation) owners() (owners [partitions]int, byFaulty int) {
 	return owners, byFaulty
 }
 
-// add adds a look to the outcome.
+// add adds the result of a poll to the outcome.
 func (o *observation) add(owners [partitions]int, byFaulty int) {
 	none, twice := 0, 0
 	for _, n := range owners {
@@ -133,7 +133,7 @@ func (o *observation) add(owners [partitions]int, byFaulty int) {
 	o.out.ownedBy = max(o.out.ownedBy, byFaulty)
 }
 
-// begins notes that the fault begins now.
+// begins records that the fault begins now.
 func (o *observation) begins() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -141,7 +141,7 @@ func (o *observation) begins() {
 	o.unowned = o.began
 }
 
-// ends notes what was seen, and what the node at fault says, before the fault is healed.
+// ends records, before the fault is healed, what was seen and what the faulty node says.
 func (o *observation) ends() {
 	o.mu.Lock()
 	o.out.unowned = o.unowned.Sub(o.began)
@@ -157,7 +157,7 @@ func (o *observation) ends() {
 	}
 }
 
-// outcome waits for agreement, and for a while more in which nothing may change.
+// outcome waits until all agents agree, and then one more TTL in which nothing may change.
 func (o *observation) outcome(limit time.Duration) outcome {
 	o.out.agreed, o.out.never = o.l.agree(limit)
 	time.Sleep(ttl())
@@ -173,7 +173,7 @@ func (o *observation) outcome(limit time.Duration) outcome {
 	return o.out
 }
 
-// counts are counters of an agent.
+// counts contains some counters of an agent.
 type counts struct{ tables, confirmations int }
 
 func (l *lab) counts() map[int]counts {
@@ -186,8 +186,8 @@ func (l *lab) counts() map[int]counts {
 	return all
 }
 
-// agree waits until all agents hold the same table over all of them and each partition has
-// one owner, and returns how long that took.
+// agree waits until all agents have the same table with all agents in it, and each partition has one owner. It returns
+// how long this took.
 func (l *lab) agree(limit time.Duration) (time.Duration, error) {
 	begin := time.Now()
 	for ; ; time.Sleep(20 * time.Millisecond) {

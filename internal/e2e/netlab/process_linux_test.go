@@ -11,9 +11,9 @@ import (
 	"github.com/roost-cluster/roost/internal/agentproc/agenttest"
 )
 
-// The faults of processes.
+// These are the faults of processes.
 
-// deaths end the process of n5. It is started again after a while.
+// deaths end the process of n5. It is started again after some time.
 func deaths() []fault {
 	death := func(name string, end func(l *lab)) fault {
 		return fault{
@@ -57,7 +57,7 @@ func restarts() []fault {
 	}
 }
 
-// pauses stop processes, or nearly so.
+// pauses stop processes completely or almost.
 func pauses() []fault {
 	pause := func(name string, d time.Duration, faulty int, hosts ...int) fault {
 		return fault{
@@ -84,7 +84,7 @@ func pauses() []fault {
 	}
 }
 
-// settings start n5 again with something wrong.
+// settings restart n5 with a wrong setting.
 func settings() []fault {
 	wrong := func(name string, begin func(l *lab)) fault {
 		return fault{
@@ -114,7 +114,7 @@ func settings() []fault {
 		advertise("n5 advertises an address of nothing", 200),
 		advertise("n5 advertises the address of n1", 1),
 		wrong("the log of n5 is not read", func(l *lab) {
-			// The pipe is full, and only the agent itself could read it.
+			// The pipe is full, and only the agent itself could read from it.
 			l.startAfter(5,
 				fmt.Sprintf(`mkfifo %[1]s; exec 2<>%[1]s; dd if=/dev/zero bs=4096 count=16 1>&2 2>/dev/null`, l.t.TempDir()+"/log"),
 				"--log-level", "debug")
@@ -122,11 +122,11 @@ func settings() []fault {
 	}
 }
 
-// groups are where control groups are mounted.
+// groups is where control groups are mounted.
 const groups = "/sys/fs/cgroup"
 
-// group moves the agent of a host into a new control group with one limit, which has a name
-// in each version of the kernel's interface. It returns the folder of the group.
+// group moves the agent of a host into a new control group with a limit. The limit has a different name in each version
+// of the kernel's interface. group returns the folder of the control group.
 func (l *lab) group(i int, controller, limit1, limit2 string) string {
 	l.t.Helper()
 	parent, limit := groups+"/"+controller, limit1
@@ -141,13 +141,12 @@ func (l *lab) group(i int, controller, limit1, limit2 string) string {
 	return dir
 }
 
-// ungroup takes the processes out of a control group, and removes it.
+// ungroup moves the processes out of a control group, and removes the group.
 func (l *lab) ungroup(dir string) {
 	l.must("[ -d %[1]s ] || exit 0; while read -r pid; do echo $pid >%[1]s/../cgroup.procs; done <%[1]s/cgroup.procs; rmdir %[1]s", dir)
 }
 
-// exhaust fills the memory of a group with the agent of a host in it, which is the first
-// that the kernel kills.
+// exhaust uses up the memory of a group that contains the agent of a host. The kernel kills this agent first.
 func (l *lab) exhaust(i int) {
 	l.t.Helper()
 	dir := l.group(i, "memory", "memory.limit_in_bytes=16M", "memory.max=16M")

@@ -25,7 +25,7 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// tools are the programs of other projects that the tests run. npm installs them once per test process.
+// tools are programs from other projects that the tests run. npm installs them once per test process.
 var tools struct {
 	once sync.Once
 	dir  string
@@ -33,7 +33,7 @@ var tools struct {
 	out  []byte
 }
 
-// folder returns a new folder with the files of testdata, in which npx and imports find the programs.
+// folder returns a new folder with the files of testdata, in which npx and imports find the tools.
 func folder(t *testing.T) string {
 	t.Helper()
 	if testing.Short() {
@@ -65,7 +65,7 @@ func folder(t *testing.T) string {
 	return dir
 }
 
-// run runs a program in dir, and returns what it prints.
+// run runs a program in dir, and returns its output.
 func run(t *testing.T, dir, name string, args ...string) string {
 	t.Helper()
 	if own := filepath.Join(tools.dir, "node_modules/.bin", name); !strings.Contains(name, "/") {
@@ -101,7 +101,7 @@ func TestLint(t *testing.T) {
 	run(t, folder(t), "redocly", "lint", "openapi.json", "--config", "redocly.yaml")
 }
 
-// A generated client calls agents, and the events of the streams are as described.
+// A generated client can call agents, and the events on the streams match the description.
 func TestGeneratedClient(t *testing.T) {
 	t.Parallel()
 	dir := folder(t)
@@ -164,7 +164,7 @@ func readSchemas(t *testing.T) *jsonschema.Compiler {
 	return c
 }
 
-// npm installs the packages of a release, and their types fit the modules.
+// npm can install the packages of a release, and their types match the modules.
 func TestPackages(t *testing.T) {
 	t.Parallel()
 	dir := folder(t)

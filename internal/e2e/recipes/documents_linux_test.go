@@ -17,7 +17,7 @@ import (
 	"github.com/roost-cluster/roost/internal/redistest"
 )
 
-// packages are what npm brings: the server and the client of Yjs.
+// packages are the server and the client of Yjs, which npm installs.
 var packages = []string{"@y/websocket-server@0.1.1", "y-websocket@3.0.0", "yjs@13.6.27", "ws@8.18.3"}
 
 // install returns a folder with the packages and the scripts of testdata.
@@ -41,8 +41,8 @@ func install(t *testing.T) string {
 	return dir
 }
 
-// TestDocuments: editors of a document meet on one y-websocket server, behind Caddy and two proxies. They meet again
-// when its node crashes or drains, and when a proxy crashes.
+// TestDocuments: the editors of a document are connected to the same y-websocket server, behind Caddy and two proxies.
+// They are connected to the same server again after its node crashes or drains, and after a proxy crashes.
 func TestDocuments(t *testing.T) {
 	roost := agenttest.Binary(t)
 	dir := install(t)
@@ -99,7 +99,7 @@ func TestDocuments(t *testing.T) {
 	t.Logf("crash of a proxy: the editors meet after %v", meet(killed).Round(time.Millisecond))
 }
 
-// seen returns nil if the last edit that has arrived was made after a time.
+// seen returns nil if the last edit that arrived was made after since.
 func seen(log string, since time.Time) error {
 	edits := regexp.MustCompile(`(?m)^seen (\d+)$`).FindAllStringSubmatch(log, -1)
 	if len(edits) == 0 {

@@ -22,8 +22,8 @@ import (
 	"github.com/roost-cluster/roost/internal/redistest"
 )
 
-// TestMediaMTX: a publisher by WHIP and a reader by WHEP meet on one MediaMTX behind a proxy, and meet again when its node
-// crashes. make mediamtx runs it, because no registry has MediaMTX.
+// TestMediaMTX: a WHIP publisher and a WHEP reader are sent to the same MediaMTX via a proxy, and again after its node
+// crashes. make mediamtx runs this test, because no registry has MediaMTX.
 func TestMediaMTX(t *testing.T) {
 	exe := os.Getenv("MEDIAMTX")
 	if exe == "" {
@@ -83,7 +83,7 @@ func TestMediaMTX(t *testing.T) {
 		time.Unix(0, p.connected.Load()).Sub(lost).Round(time.Millisecond), time.Unix(0, r.resumed.Load()).Sub(lost).Round(time.Millisecond))
 }
 
-// mediaMTX returns the command of a MediaMTX with the files of deploy/mediamtx.
+// mediaMTX returns the command that runs MediaMTX with the files of deploy/mediamtx.
 func mediaMTX(t *testing.T, exe string, n *node) *exec.Cmd {
 	t.Helper()
 	const deploy = "../testdata/deploy/mediamtx/"
@@ -104,11 +104,12 @@ func mediaMTX(t *testing.T, exe string, n *node) *exec.Cmd {
 	}
 	cmd := exec.Command(exe, file)
 	cmd.Env = append(agentproc.Environ(), "AGENT=http://"+n.Base)
-	cmd.WaitDelay = time.Second // touch.sh outlives a crash for a while
+	cmd.WaitDelay = time.Second // touch.sh continues for a while after a crash
 	return cmd
 }
 
-// peer returns a connection that notices a lost server within a second, and a context that ends with the connection.
+// peer returns a connection that notices within a second if the server is lost, and a context that ends with the
+// connection.
 func peer(ctx context.Context) (*webrtc.PeerConnection, context.Context, error) {
 	var s webrtc.SettingEngine
 	s.SetIncludeLoopbackCandidate(true)
@@ -131,7 +132,7 @@ func peer(ctx context.Context) (*webrtc.PeerConnection, context.Context, error) 
 	return conn, ctx, nil
 }
 
-// offer sends the offer of a connection by WHIP or WHEP.
+// offer sends the offer of a connection via WHIP or WHEP.
 func offer(ctx context.Context, conn *webrtc.PeerConnection, url string) error {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
@@ -168,10 +169,10 @@ func offer(ctx context.Context, conn *webrtc.PeerConnection, url string) error {
 	return conn.SetRemoteDescription(webrtc.SessionDescription{Type: webrtc.SDPTypeAnswer, SDP: string(sdp)})
 }
 
-// again runs f until ctx ends.
+// again runs f repeatedly until ctx ends.
 func again(ctx context.Context, f func(context.Context) error) {
 	for ctx.Err() == nil {
-		_ = f(ctx) // a reader is early, or the server is lost
+		_ = f(ctx) // it fails if the reader is too early, or the server is lost
 		select {
 		case <-ctx.Done():
 		case <-time.After(50 * time.Millisecond):
@@ -179,7 +180,7 @@ func again(ctx context.Context, f func(context.Context) error) {
 	}
 }
 
-// publisher sends silence to a path by WHIP.
+// publisher sends silence to a path via WHIP.
 type publisher struct {
 	url       string
 	connected atomic.Int64 // when it last connected
@@ -222,7 +223,7 @@ func (p *publisher) publish(ctx context.Context) error {
 	}
 }
 
-// reader hears a path by WHEP.
+// reader receives the audio of a path via WHEP.
 type reader struct {
 	url     string
 	last    atomic.Int64 // when the last packet arrived

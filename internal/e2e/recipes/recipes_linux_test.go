@@ -1,5 +1,5 @@
-// Package recipes tests what the pages say about servers that don't know roost: real processes of them, with an agent
-// beside each, lose nodes.
+// Package recipes tests what the documentation says about servers that don't know roost. It runs such servers, each
+// with an agent beside it, and makes nodes fail.
 package recipes
 
 import (
@@ -29,11 +29,11 @@ func TestMain(m *testing.M) { agenttest.Main(m) }
 type node struct {
 	*agenttest.Agent
 
-	addr   string // of the server, and the agent's --api-addr
+	addr   string // of the server; also the agent's --api-addr
 	server *agentproc.Process
 }
 
-// start starts a node that joins others, and waits until its server listens.
+// start starts a node that joins the other nodes, and waits until its server listens.
 func start(t *testing.T, id string, others map[string]*node, server func(*node) *exec.Cmd, args ...string) *node {
 	t.Helper()
 	n := &node{addr: fmt.Sprint("127.0.0.1:", redistest.FreePort(t))}
@@ -98,14 +98,14 @@ func crash(t *testing.T, nodes map[string]*node, id string) {
 	t.Helper()
 	n := nodes[id]
 	delete(nodes, id)
-	n.Signal(syscall.SIGKILL) // both at once: Kill waits
+	n.Signal(syscall.SIGKILL) // kill both before waiting, because Kill waits
 	if err := errors.Join(n.server.Kill(), n.Kill()); err != nil {
 		t.Fatal(err)
 	}
 }
 
-// caddy starts Caddy with deploy/caddy/Caddyfile in front of proxies at two addresses of this machine. It returns its URL
-// and the file of its CA.
+// caddy starts Caddy with deploy/caddy/Caddyfile in front of proxies at two addresses of this machine. It returns the
+// URL of Caddy and the file of its CA.
 func caddy(t *testing.T, listen, probe string) (url, ca string) {
 	t.Helper()
 	config, err := os.ReadFile("../testdata/deploy/caddy/Caddyfile") // a link, see internal/e2e/helm
@@ -132,7 +132,7 @@ func caddy(t *testing.T, listen, probe string) (url, ca string) {
 	return url, ca
 }
 
-// answers returns nil if a server answers with a certificate of the CA.
+// answers returns nil if a server answers with a certificate from the CA.
 func answers(ctx context.Context, url, ca string) error {
 	root, err := os.ReadFile(ca)
 	if err != nil {

@@ -2,7 +2,7 @@ package chaos
 
 import "time"
 
-// calm is when a fault was last a reason for a lease to end.
+// calm records when there was last a fault that may end a lease.
 type calm struct {
 	network time.Duration
 	cut     time.Duration            // of any link
@@ -10,7 +10,7 @@ type calm struct {
 	link    map[link]time.Duration
 }
 
-// link is the way between two nodes, the smaller id first.
+// link is the connection between two nodes, with the smaller id first.
 type link struct{ a, b string }
 
 func linkOf(a, b string) link { return link{min(a, b), max(a, b)} }
@@ -21,7 +21,7 @@ const (
 	calmClock = 2 * time.Second // ahead of the true time or behind; MaxSkew is 5 s
 )
 
-// noteTrouble notes the present faults that are such reasons.
+// noteTrouble records which of these faults exist now.
 func (w *world) noteTrouble() {
 	running, right := w.countRunning()
 	for id, h := range w.hosts {
@@ -32,15 +32,15 @@ func (w *world) noteTrouble() {
 	for l := range w.cuts {
 		w.calm.link[l], w.calm.cut = w.Elapsed(), w.Elapsed()
 	}
-	// One link that is cut concerns its ends alone: one node cannot prove the end of another.
-	// Where most peers do not answer, news travels slowly. Where half of the clocks are wrong,
-	// the right ones may be the rejected ones.
+	// A single link that is cut only affects its two nodes, because one node cannot prove that another has ended. If
+	// most peers do not answer, news spreads slowly. If half of the clocks are wrong, the nodes with right clocks may
+	// be the rejected ones.
 	if len(w.cuts) > 1 || w.Loss() > calmLoss || 2*running < len(w.hosts) || 2*right <= running {
 		w.calm.network = w.Elapsed()
 	}
 }
 
-// countRunning returns how many nodes run, and how many of these have the right time and can tell it.
+// countRunning returns how many nodes run, and how many of them have the right time and can send it to others.
 func (w *world) countRunning() (all, right int) {
 	for id, h := range w.hosts {
 		if !w.acts(id) {
@@ -56,7 +56,7 @@ func (w *world) countRunning() (all, right int) {
 
 func (h *host) clockRight() bool { return h.clock.Abs() <= calmClock }
 
-// isCalm reports whether there was no reason for either of two nodes to drop the other.
+// isCalm reports whether neither of two nodes had a reason to drop the other.
 func (w *world) isCalm(a, b string) bool {
 	last := max(w.calm.network, w.calm.node[a], w.calm.node[b], w.calm.link[linkOf(a, b)])
 	return w.Elapsed()-last > calmAfter

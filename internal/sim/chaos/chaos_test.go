@@ -25,7 +25,7 @@ var (
 	hunt = flag.Bool("hunt", false, "look for the first seed that finds each planted bug")
 )
 
-// All invariants hold in some schedules. make chaos runs many more.
+// All invariants hold for some schedules. make chaos runs many more.
 func TestSchedules(t *testing.T) {
 	begin, n := *from, *seeds
 	switch {
@@ -69,7 +69,7 @@ type report struct {
 	virtual      time.Duration
 }
 
-// lineEvery is how often a line says how far the run is.
+// lineEvery is the time between two progress lines.
 const lineEvery = 15 * time.Second
 
 func (r *report) add(w *world) {
@@ -109,7 +109,7 @@ func (r *report) print(w *world) {
 	}
 }
 
-// shrink leaves out steps for as long as the same invariant fails.
+// shrink removes steps from a schedule as long as the same invariant fails.
 func shrink(w *world) *world {
 	for chunk := len(w.s.steps) / 2; chunk > 0; chunk /= 2 {
 		for at := 0; at+chunk <= len(w.s.steps); {
@@ -125,7 +125,7 @@ func shrink(w *world) *world {
 	return w
 }
 
-// Two runs of a seed are the same: each step and each log line has its moment.
+// Two runs with the same seed are identical, including the time of each step and each log line.
 func TestReplay(t *testing.T) {
 	for seed := range uint64(5) {
 		a, b := run(draw(seed)), run(draw(seed))
@@ -138,7 +138,7 @@ func TestReplay(t *testing.T) {
 	}
 }
 
-// A failure is printed with the command that repeats it, and with no more faults than it takes.
+// A failure is printed with the command that repeats it, and with only the faults that are necessary for it.
 func TestShrink(t *testing.T) {
 	s := draw(1)
 	half := make(map[*world]bool)
@@ -162,7 +162,7 @@ func TestShrink(t *testing.T) {
 	}
 }
 
-// A panic of a node is a failure.
+// A panic of a node counts as a failure.
 func TestPanic(t *testing.T) {
 	s := draw(1)
 	s.steps[0].do = func(*world) { panic("planted") }

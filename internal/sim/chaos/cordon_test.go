@@ -8,17 +8,17 @@ import (
 	"github.com/roost-cluster/roost/placement"
 )
 
-// decision is a cordon that a node decided.
+// decision is a node's decision to cordon a node.
 type decision struct {
 	at, end time.Duration
 	over    bool              // a node has seen its end
-	knownBy map[*process]bool // false = that process has seen its end
+	knownBy map[*process]bool // false = the process has seen the end of the cordon
 }
 
-// endsWithin is how much the end of a cordon may differ from what was decided.
+// endsWithin is the maximum difference between the actual and the decided end of a cordon.
 const endsWithin = 2 * time.Second
 
-// cordon has a node decide that another one owns nothing for some time; 0 ends that.
+// cordon makes a node cordon another node for the time d, or end its cordon if d is 0.
 func (w *world) cordon(by, id string, d time.Duration) {
 	if !w.acts(by) {
 		return
@@ -42,12 +42,12 @@ func (w *world) cordon(by, id string, d time.Duration) {
 	w.decisions[p.View().Live.Cordoned[i]] = &decision{at: w.Elapsed(), end: w.Elapsed() + d, knownBy: make(map[*process]bool)}
 }
 
-// replaced reports whether there was a later decision on a node.
+// replaced reports whether there was a later decision on the same node.
 func (w *world) replaced(e lease.Cordon) bool {
 	return w.lastDecision[string(e.ID)] > w.decisions[e].at
 }
 
-// checkCordoned checks which cordons have begun and ended for a node.
+// checkCordoned checks which cordons have begun and ended in the view of a node.
 func (w *world) checkCordoned(p *process, cordoned []lease.Cordon) {
 	for _, e := range cordoned {
 		decision := w.decisions[e]
@@ -76,8 +76,8 @@ func (w *world) checkCordoned(p *process, cordoned []lease.Cordon) {
 	p.cordoned = cordoned
 }
 
-// lags reports whether a process may not know how late it is: it was suspended since a decision, and was cut off since
-// then, or most others were stopped or suspended with it.
+// lags reports whether a process may not know how late it is. This is the case if it was suspended after a decision and
+// then cut off, or if most other nodes were stopped or suspended as well.
 func (w *world) lags(p *process, d *decision) bool {
 	return p.woke > d.at && max(w.calm.cut, w.calm.network) >= p.woke
 }
@@ -98,7 +98,7 @@ func (w *world) checkSameCordons(side []*process) {
 	}
 }
 
-// cordonedFor returns how long it is until all cordons are over.
+// cordonedFor returns how long it takes until all cordons have ended.
 func (w *world) cordonedFor() (d time.Duration) {
 	for _, decision := range w.decisions {
 		d = max(d, decision.end-w.Elapsed())
@@ -106,7 +106,7 @@ func (w *world) cordonedFor() (d time.Duration) {
 	return d
 }
 
-// withoutCordoned returns the candidates that are not cordoned, or all if there is no other.
+// withoutCordoned returns the candidates that are not cordoned, or all candidates if all are cordoned.
 func withoutCordoned(candidates []placement.Node, cordoned []lease.Cordon) []placement.Node {
 	left := slices.DeleteFunc(slices.Clone(candidates), func(n placement.Node) bool {
 		return slices.ContainsFunc(cordoned, func(e lease.Cordon) bool { return e.ID == n.ID })

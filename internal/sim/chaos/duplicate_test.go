@@ -8,17 +8,17 @@ import (
 	"github.com/roost-cluster/roost/placement"
 )
 
-// A duplicate is a process that stood still when another one was started under its id, on another
-// address. Once it runs again, it has to notice and to end. A duplicate that stands still counts as
-// ended. A duplicate that runs while the later process stands still, or is cut off, may well
-// stay; so no lease of that id is calm, and no side is checked, while it runs.
+// A duplicate is a process that was paused when another process was started under its id, at another address. Once the
+// duplicate continues, it has to notice this and exit. While it is paused, it counts as ended. If it runs while the
+// later process is paused or cut off, the duplicate may stay. So while a duplicate runs, no lease with its id counts as
+// calm, and no side is checked.
 
 const (
-	bothOwn       = time.Second // for which a duplicate may own something, in a calm network
-	duplicateEnds = ttl         // after both have begun to run, in a calm network
+	bothOwn       = time.Second // how long a duplicate may own something, in a calm network
+	duplicateEnds = ttl         // how long both may run, in a calm network
 )
 
-// duplicate has a node stand still, and starts another process under its id.
+// duplicate pauses a node, and starts another process under its id.
 func (w *world) duplicate(id string) {
 	if !w.runs(id) || w.duplicates[id] != nil || w.stepped || w.hosts[id].lossy || w.now[id].Suspended() {
 		return
@@ -31,7 +31,7 @@ func (w *world) duplicate(id string) {
 	w.start(id)
 }
 
-// resumeDuplicate lets a duplicate run again.
+// resumeDuplicate continues a duplicate.
 func (w *world) resumeDuplicate(id string) {
 	if p := w.duplicates[id]; p != nil && p.end != 0 && w.runs(id) {
 		p.end, p.active, p.both, w.calm.node[id] = 0, w.Elapsed(), w.Elapsed(), w.Elapsed()
@@ -39,13 +39,13 @@ func (w *world) resumeDuplicate(id string) {
 	}
 }
 
-// duplicateRuns reports whether a process runs that another one has followed under its id.
+// duplicateRuns reports whether a process runs although a later process was started under its id.
 func (w *world) duplicateRuns(id string) bool {
 	return w.duplicates[id] != nil && w.duplicates[id].end == 0
 }
 
-// duplicatesMatter reports whether a duplicate runs, which has to end, or stands still at the address of
-// a seed: nodes that join wait for it.
+// duplicatesMatter reports whether a duplicate runs, so that it still has to end, or is paused at the address of a
+// seed, so that joining nodes wait for it.
 func (w *world) duplicatesMatter() bool {
 	for id, p := range w.duplicates {
 		if w.duplicateRuns(id) || slices.Contains(w.seeds, p.Addr) {
@@ -55,7 +55,7 @@ func (w *world) duplicatesMatter() bool {
 	return false
 }
 
-// endDuplicate ends a duplicate that runs.
+// endDuplicate ends a running duplicate.
 func (w *world) endDuplicate(id string) {
 	if w.duplicateRuns(id) {
 		w.duplicates[id].Crash()
@@ -65,7 +65,7 @@ func (w *world) endDuplicate(id string) {
 	}
 }
 
-// checkDuplicates checks for how long duplicates run, and own what the later processes own.
+// checkDuplicates checks how long duplicates run, and how long they own what the later processes own.
 func (w *world) checkDuplicates() {
 	for i := range w.s.hosts {
 		id := nameOf(i)
@@ -73,7 +73,7 @@ func (w *world) checkDuplicates() {
 			continue
 		}
 		w.calm.node[id] = w.Elapsed()
-		w.identify(w.duplicates[id]) // it may have outbid the later process, if that one stands still
+		w.identify(w.duplicates[id]) // it may have taken a later incarnation than the later process, if that process is paused
 		if duplicate := w.duplicates[id]; duplicate.Duplicate() != nil || duplicate.View().Ended {
 			w.endDuplicate(id)
 		} else {
@@ -102,8 +102,8 @@ func (w *world) checkDuplicate(duplicate, later *process) {
 	}
 }
 
-// common reports whether two processes of one id have another member in common, which can say to
-// the earlier process that the later one runs.
+// common reports whether two processes with the same id have another member in common, which can tell the earlier
+// process that the later process runs.
 func common(duplicate, later *process) bool {
 	return slices.ContainsFunc(duplicate.Members(), func(id lease.NodeID) bool {
 		return string(id) != duplicate.ID && slices.Contains(later.Members(), id)

@@ -7,16 +7,16 @@ import (
 	"time"
 )
 
-// fault is a kind of faults. A new one takes a row in faults, and a line in calm.go if it may
-// end a lease.
+// fault is a kind of fault. To add a kind, add a row to faults, and a line to calm_test.go if the fault may end a
+// lease.
 type fault struct {
 	name  string
-	share int // of the steps, in comparison with others
+	share int // share of the steps, relative to other faults
 	draw  func(rng *rand.Rand, hosts int) (text string, do func(*world))
 }
 
-// faults returns all kinds. A step that makes no sense at its time, such as the crash of a
-// node that does not run, does nothing.
+// faults returns all kinds of faults. A step that makes no sense at its time, such as a crash of a node that does not
+// run, does nothing.
 func faults() []fault { return slices.Concat(nodeFaults(), applicationFaults(), networkFaults()) }
 
 func nodeFaults() []fault {
@@ -49,7 +49,7 @@ func nodeFaults() []fault {
 	}
 }
 
-// applicationFaults are those of applications and operators.
+// applicationFaults returns the faults that applications and operators cause.
 func applicationFaults() []fault {
 	return []fault{
 		onNode("drain and leave", 2, (*world).drainAndLeave),
@@ -123,12 +123,12 @@ func networkFaults() []fault {
 	}
 }
 
-// onNode is a fault of a random node.
+// onNode returns a fault of a random node.
 func onNode(name string, share int, do func(w *world, id string)) fault {
 	return withNumber(name, share, 1, func(w *world, id string, _ int) { do(w, id) })
 }
 
-// withNumber is a fault of a random node, with a random number below limit.
+// withNumber returns a fault of a random node, with a random number below limit.
 func withNumber(name string, share, limit int, do func(w *world, id string, n int)) fault {
 	return fault{name, share, func(rng *rand.Rand, hosts int) (string, func(*world)) {
 		id, n := nameOf(rng.IntN(hosts)), rng.IntN(limit)

@@ -11,20 +11,20 @@ import (
 
 func nameOf(host int) string { return fmt.Sprintf("n%02d", host) }
 
-// host is where the node of an id runs, or ran.
+// host describes where the node with an id runs or ran.
 type host struct {
-	addr      string // "" = the next process gets a new one
+	addr      string // "" = the next process gets a new address
 	clock     time.Duration
 	lossy     bool
 	draining  bool
 	leaves    time.Duration // when it sends a leave message at the latest; 0 = it does not leave
 	unhealthy bool
 	checked   error // the latest result of a check of its application
-	hangs     bool  // its handlers do, once they are cancelled
+	hangs     bool  // whether its handlers hang when they are cancelled
 	weight    uint32
 }
 
-// runs reports whether a node runs. It may be paused or suspended: then it is stopped, and does not act.
+// runs reports whether a node runs. It may be paused or suspended. Then it is stopped, and does not act.
 func (w *world) runs(id string) bool    { return w.now[id] != nil }
 func (w *world) stopped(id string) bool { return w.runs(id) && w.now[id].Stopped() }
 func (w *world) acts(id string) bool    { return w.runs(id) && !w.now[id].Stopped() }
@@ -58,7 +58,7 @@ func (w *world) restart(id string) {
 	w.start(id)
 }
 
-// vanish ends a node with its host.
+// vanish ends a node together with its host.
 func (w *world) vanish(id string) {
 	if w.runs(id) {
 		w.Vanish(id)
@@ -66,7 +66,7 @@ func (w *world) vanish(id string) {
 	}
 }
 
-// leave has a node leave at once, whether it owns partitions or not.
+// leave makes a node leave immediately, even if it owns partitions.
 func (w *world) leave(id string) {
 	if w.acts(id) {
 		w.LeaveAtOnce(id)
@@ -74,7 +74,7 @@ func (w *world) leave(id string) {
 	}
 }
 
-// drainAndLeave has a node leave in good order.
+// drainAndLeave makes a node drain first and then leave.
 func (w *world) drainAndLeave(id string) {
 	if h := w.hosts[id]; w.acts(id) && h.leaves == 0 {
 		w.drain(id, true)
@@ -82,7 +82,7 @@ func (w *world) drainAndLeave(id string) {
 	}
 }
 
-// mayLeave ends a node that leaves in good order and has nothing left to wait for.
+// mayLeave ends a node that was told to drain and leave, if it has nothing left to wait for.
 func (w *world) mayLeave(p *process) {
 	h, v := w.hosts[p.ID], p.View()
 	done := v.Diverged == 0 && v.RunsLeft == 0
@@ -95,7 +95,8 @@ func (w *world) mayLeave(p *process) {
 	w.step("leave of "+p.ID, func(w *world) { w.leave(p.ID) })
 }
 
-// health reports a failed check of the application of a node and a good one, or several in a row.
+// health reports results of the health check of a node's application: a failure and then a success, or several of the
+// same kind in a row.
 func (w *world) health(id string, n int) {
 	h := w.hosts[id]
 	if !w.acts(id) {
@@ -161,7 +162,7 @@ func (w *world) suspend(ids []string) {
 	}
 }
 
-// wake lets suspended hosts go on, with the right time or with that of their suspension.
+// wake lets suspended hosts continue, with the right time or with the time of their suspension.
 func (w *world) wake(ids []string, stale bool) {
 	for _, id := range ids {
 		p := w.now[id]
@@ -182,7 +183,7 @@ func (w *world) resumeAll() {
 	}
 }
 
-// cut cuts the ways from one host to another that is selects, in addition to earlier cuts.
+// cut cuts the links from one host to another that is selects. Earlier cuts remain.
 func (w *world) cut(is func(from, to int) bool) {
 	for from := range w.s.hosts {
 		for to := range w.s.hosts {
@@ -206,7 +207,7 @@ func (w *world) setLossOf(id string, out, in float64) {
 	}
 }
 
-// setClock sets the wall clock of a host to so much ahead of the true time.
+// setClock sets how far the wall clock of a host is ahead of the true time.
 func (w *world) setClock(id string, ahead time.Duration) {
 	h := w.hosts[id]
 	if w.runs(id) {
@@ -216,7 +217,7 @@ func (w *world) setClock(id string, ahead time.Duration) {
 	w.stepped = w.stepped || ahead != 0
 }
 
-// replay sends recorded messages to a node, and to others.
+// replay sends recorded messages to a node and to other nodes.
 func (w *world) replay(id string, rng *rand.Rand) {
 	all := w.IDs()
 	for range min(50, len(w.tape)) {

@@ -11,7 +11,7 @@ import (
 	"github.com/roost-cluster/roost/lease"
 )
 
-// process is one run of a node, and what the checks remember of it.
+// process is one run of a node, and what the checks remember about it.
 type process struct {
 	*sim.Process
 	began, end time.Duration // end 0 = it runs
@@ -22,31 +22,31 @@ type process struct {
 
 	state   *events.State // at the last check
 	active  time.Duration // since when it is active and not paused
-	lapsed  *events.State // when the own lease had ended; nil = it holds
+	lapsed  *events.State // when its lease had ended; nil = the lease is valid
 	owns    uint64        // a bit for each partition
 	dropped map[lease.Incarnation]bool
 
 	cordoned    []lease.Cordon            // in force, at the last check
-	waits       [partitions]time.Duration // since when it waits to run a partition; 0 = it does not
+	waits       [partitions]time.Duration // since when the node waits to run a partition; 0 = it does not wait
 	overruns    uint64
-	both        time.Duration // when it and its duplicate last did not own the same
+	both        time.Duration // when it and its duplicate last owned no common partition
 	apart       time.Duration // when it and its duplicate last had no member in common
-	overran     time.Duration // when it last ran a partition without the answers of others
+	overran     time.Duration // when it last ran a partition without waiting for all answers
 	wasFlapping bool          // back, at the last check
 
-	woke   time.Duration       // when it was suspended last, the end of that
-	kept   uint64              // what it owned then, and owns ever since
-	others map[*process]uint64 // what members owned then, and own ever since
+	woke   time.Duration       // when it last continued after a suspension
+	kept   uint64              // what it owned then and has owned ever since
+	others map[*process]uint64 // what members owned then and have owned ever since
 }
 
-// follow begins to check a process.
+// follow starts to check a process.
 func (w *world) follow(p *sim.Process) {
 	w.now[p.ID] = &process{Process: p, began: w.Elapsed(), active: w.Elapsed(), dropped: make(map[lease.Incarnation]bool)}
 	w.running = append(w.running, w.now[p.ID])
 	w.identify(w.now[p.ID])
 }
 
-// identify notes the incarnation of a process, which may have taken a later one.
+// identify records the incarnation of a process, because the process may have taken a later incarnation.
 func (w *world) identify(p *process) {
 	if m, ok := p.incarnation(); ok {
 		w.all[m] = p
@@ -61,13 +61,13 @@ func (p *process) incarnation() (i lease.Incarnation, ok bool) {
 	return lease.Incarnation{Node: m.ID, Number: m.Incarnation}, true
 }
 
-// flapping reports whether a node says that it is flapping.
+// flapping reports whether a node considers itself to be flapping.
 func (p *process) flapping() bool {
 	m := p.Self()
 	return m != nil && m.FlappingUntil > 0
 }
 
-// ended notes that a node does not run any more.
+// ended records that a node does not run anymore.
 func (w *world) ended(id string, left bool) {
 	p := w.now[id]
 	w.identify(p)
@@ -115,7 +115,8 @@ func (w *world) checkProcess(p *process) {
 	}
 }
 
-// wakes notes what a process that was suspended owns, and what members of it own by then.
+// wakes records which partitions a suspended process owns when it continues, and which partitions its members own by
+// then.
 func (p *process) wakes(w *world) {
 	p.woke, p.kept, p.others = w.Elapsed(), p.owns, make(map[*process]uint64)
 	for _, other := range w.running {
@@ -125,8 +126,8 @@ func (p *process) wakes(w *world) {
 	}
 }
 
-// checkAwake fails if a process that was suspended goes on owning what a member owns by now that can
-// tell it so.
+// checkAwake fails if a process that was suspended keeps partitions that another member now owns, although that member
+// can tell it so.
 func (w *world) checkAwake(p *process) {
 	if p.others == nil {
 		return
@@ -140,9 +141,9 @@ func (w *world) checkAwake(p *process) {
 	p.kept = keeps(p, p.kept)
 	limit := time.Second + look
 	if w.Loss() > 0 {
-		limit = 2 * time.Second // packets to and fro get lost, again and again
+		limit = 2 * time.Second // packets in both directions may get lost repeatedly
 	}
-	for _, other := range w.running { // in one order, so that a seed always fails with the same words
+	for _, other := range w.running { // in a fixed order, so that a seed always fails with the same message
 		if p.others[other] = keeps(other, p.others[other]); p.kept&p.others[other] != 0 && w.Elapsed()-p.woke > limit {
 			w.fail("awake", "%s was suspended, and still owns what %s owns %v later", p.ID, other.ID, w.Elapsed()-p.woke)
 		}
@@ -152,7 +153,7 @@ func (w *world) checkAwake(p *process) {
 	}
 }
 
-// checkEnd starts a process again that has ended by itself, and reports whether it has.
+// checkEnd restarts a process that has ended by itself, and reports whether there was such a process.
 func (w *world) checkEnd(p *process, v node.View) (ended bool) {
 	switch {
 	case p.Duplicate() == nil && !v.Ended:
@@ -161,13 +162,13 @@ func (w *world) checkEnd(p *process, v node.View) (ended bool) {
 		w.fail("dead", "%s stopped because of %v, which does not run", p.ID, p.Duplicate())
 	case p.Duplicate() != nil: // this process was silent for long
 		w.step("the duplicate of "+p.ID+" has won", func(w *world) { w.restart(p.ID) })
-	default: // seeds refused it for good
+	default: // the seeds have refused it permanently
 		w.restart(p.ID)
 	}
 	return true
 }
 
-// checkFence compares what a node owns with what it owned when its lease had ended.
+// checkFence fails if a node has not released everything that it owned when its lease ended.
 func (w *world) checkFence(p *process, s *events.State) {
 	switch {
 	case !p.Live() && len(s.Owned()) > 0:
@@ -180,7 +181,7 @@ func (w *world) checkFence(p *process, s *events.State) {
 	}
 }
 
-// checkOwners compares the nodes in a table with the members.
+// checkOwners compares the owners in a table with the members.
 func (w *world) checkOwners(p *process, s *events.State) {
 	for _, n := range s.Table.Nodes() {
 		if !slices.Contains(idsOf(s), n.ID) {
@@ -189,7 +190,7 @@ func (w *world) checkOwners(p *process, s *events.State) {
 	}
 }
 
-// checkMembers checks the members that a node lost and gained since the last check.
+// checkMembers checks which members a node has lost and gained since the last check.
 func (w *world) checkMembers(p *process, s *events.State) {
 	var before []lease.Incarnation
 	if p.state != nil {
@@ -238,10 +239,10 @@ func (w *world) checkGained(p *process, m lease.Incarnation) {
 	}
 }
 
-// together is for how long a table waits for more leases to run out.
+// together is how long a table may wait for more leases to expire.
 const together = 3 * time.Second
 
-// deadFor returns for how long a node that ended may be a member of p.
+// deadFor returns how long a node that ended may remain a member in the view of p.
 func (w *world) deadFor(p, ended *process) time.Duration {
 	switch calm := w.isCalm(p.ID, ended.ID); {
 	case calm && ended.left:
@@ -253,8 +254,8 @@ func (w *world) deadFor(p, ended *process) time.Duration {
 	}
 }
 
-// checkDead looks for live members that ended long ago. What the node publishes may follow
-// later, since leases that run out together make one table.
+// checkDead looks for live members that ended long ago. A node may publish this a little later, because leases that
+// expire together cause only one new table.
 func (w *world) checkDead(p *process) {
 	members := p.View().Live.Members
 	for i := range members {

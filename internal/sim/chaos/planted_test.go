@@ -22,8 +22,8 @@ type bug struct {
 // edit replaces a text that occurs once in a file.
 type edit struct{ file, old, new string }
 
-// bugs are planted into a copy of the code, all into the same one. The code that ships has no
-// trace of them. planted(name) reports whether a bug is the one to be run.
+// bugs are planted into a single copy of the code. The released code has no trace of them. planted(name) reports
+// whether this bug is enabled.
 var bugs = []bug{
 	{name: "a heartbeat renews without a later stamp", edits: []edit{
 		{
@@ -134,7 +134,7 @@ var plantedBug = os.Getenv("PLANTED")
 func planted(bug string) bool { return bug == plantedBug }
 `
 
-// plant builds these tests with all bugs.
+// plant builds this test program with all bugs, and returns its path.
 func plant(t *testing.T) (program string) {
 	t.Helper()
 	root, err := filepath.Abs("../../..")
@@ -187,8 +187,8 @@ func write(t *testing.T, path string, text []byte) {
 
 var failed = regexp.MustCompile(`seed (\d+) failed: (\w+), after (\S+):(.*)`)
 
-// The schedules find each planted bug: some soon, the others in make chaos. The same seed does
-// not fail without the bug.
+// The schedules find each planted bug. Some bugs are found by one of the first seeds, the others by make chaos. With
+// the same seed and without the bug, there is no failure.
 func TestPlanted(t *testing.T) {
 	program := plant(t)
 	for _, b := range bugs {

@@ -8,15 +8,15 @@ import (
 	"github.com/roost-cluster/roost/internal/sim"
 )
 
-// afterOverrun is for how long two runs may overlap once a node has begun one without the
-// answers of others: those may hang, and may be silent.
+// afterOverrun is how long two runs may overlap after a node has started a run without waiting for all answers, because
+// the nodes that did not answer may have hanging handlers.
 const afterOverrun = 2 * hang
 
 // checkOverlaps checks the runs that have begun while another node ran the partition.
 func (w *world) checkOverlaps() {
 	for _, o := range w.handlers.Overlaps[w.overlaps:] {
 		w.overlaps++
-		at, parted := w.parted[linkOf(o.Begins.ID, o.Runs.ID)] // then either may have answers that do not count any more
+		at, parted := w.parted[linkOf(o.Begins.ID, o.Runs.ID)] // after that, either node may hold answers that no longer count
 		parted = parted && w.Elapsed()-at < afterOverrun
 		if o.Known && !parted && !w.overran(o.Begins) && !w.overran(o.Runs) {
 			w.fail("runs", "%v", o)
@@ -24,7 +24,7 @@ func (w *world) checkOverlaps() {
 	}
 }
 
-// checkRuns compares what a node that has been left alone for long runs with what it owns.
+// checkRuns compares the runs of a node with the partitions that it owns, after a long time without faults.
 func (w *world) checkRuns(p *process) {
 	if w.s.handoff && !p.Stopped() && !slices.Equal(p.Runs(), p.Owned()) {
 		w.fail("runs", "%s runs %v and owns %v", p.ID, p.Runs(), p.Owned())
@@ -36,7 +36,7 @@ func (w *world) overran(p *sim.Process) bool {
 	return now != nil && now.Process == p && now.overran > 0 && w.Elapsed()-now.overran < afterOverrun
 }
 
-// checkWaits notes for how long a node waits to run partitions.
+// checkWaits records how long a node waits to run partitions.
 func (w *world) checkWaits(p *process, v node.View) {
 	if v.Stats.HandoffOverruns > p.overruns {
 		p.overruns, p.overran = v.Stats.HandoffOverruns, w.Elapsed()
@@ -56,7 +56,7 @@ func (w *world) checkWaits(p *process, v node.View) {
 	runs := p.Runs()
 	for _, partition := range v.State.Waits() {
 		if slices.Contains(runs, partition) {
-			p.waits[partition] = w.Elapsed() // a run of its own has not returned
+			p.waits[partition] = w.Elapsed() // the node waits for its own earlier run
 		}
 		if waited := w.Elapsed() - max(p.waits[partition], p.active); waited > bound+time.Second {
 			w.fail("wait", "%s has waited %v to run partition %d", p.ID, waited, partition)

@@ -16,35 +16,34 @@ const (
 	ttl        = 6 * time.Second // of cluster.LAN
 	partitions = 64
 	bound      = 10 * time.Second // of a handoff
-	hang       = 15 * time.Second // how long a handler takes that hangs
+	hang       = 15 * time.Second // how long a hanging handler takes
 )
 
-// schedule is what a seed stands for.
+// schedule contains everything that a seed determines.
 type schedule struct {
 	seed       uint64
 	hosts      int // with one node each
-	atStart    int // of them, that start together
+	atStart    int // of these hosts, how many start together
 	jitter     time.Duration
 	loss       float64 // of all packets, at all times
 	strategy   placement.Strategy
 	minMembers int
-	unwatched  bool          // leases alone end what has crashed
+	unwatched  bool          // only leases detect crashes
 	handoff    bool          // each partition has a handler
 	slowest    time.Duration // how long the slowest handler takes to return
 	kinds      []string      // of faults
 	steps      []step
 }
 
-// step is one fault, or the end of one.
+// step is a fault, or the end of a fault.
 type step struct {
 	after time.Duration // the one before
 	text  string
 	do    func(*world)
 }
 
-// draw returns the schedule of a seed. It has each kind of fault with a probability of a
-// half only: a kind that occurs all the time would hide what another one needs to do harm,
-// as in Groce et al., "Swarm Testing" (2012).
+// draw returns the schedule of a seed. Each kind of fault occurs in only half of the schedules, because a fault that
+// always occurs would hide what other faults need to do harm, as in Groce et al., "Swarm Testing" (2012).
 func draw(seed uint64) schedule {
 	rng := rand.New(rand.NewPCG(seed, 4))
 	s := schedule{
@@ -85,8 +84,8 @@ func draw(seed uint64) schedule {
 	return s
 }
 
-// suspend adds suspensions of hosts to the steps of every other seed. It draws from numbers of its own: the other
-// steps of a seed stay as they are.
+// suspend adds suspensions of hosts to the steps of every other seed. It uses its own random numbers, so the other
+// steps of a seed stay the same.
 func (s *schedule) suspend() {
 	rng := rand.New(rand.NewPCG(s.seed, 7))
 	if rng.IntN(2) == 0 {
@@ -112,13 +111,13 @@ func (s *schedule) suspend() {
 	}
 }
 
-// pause returns the time until the next step: mostly too short for anything to settle.
+// pause returns the time until the next step, which is usually too short for anything to settle.
 func pause(rng *rand.Rand) time.Duration {
 	longest := one(rng, 10*time.Millisecond, 300*time.Millisecond, 2*time.Second, 8*time.Second, 8*time.Second, 20*time.Second, 60*time.Second)
 	return time.Duration(rng.Int64N(int64(longest)))
 }
 
-// one returns one of all, at random.
+// one returns a random element of all.
 func one[T any](rng *rand.Rand, all ...T) T { return all[rng.IntN(len(all))] }
 
 func (s schedule) options(w *world) sim.Options {
@@ -135,7 +134,7 @@ func (s schedule) options(w *world) sim.Options {
 	return o
 }
 
-// levels reports whether partitions move for some time after the last fault.
+// levels reports whether the strategy continues to move partitions for some time after the last fault.
 func (s schedule) levels() bool { return placement.Remembers(s.strategy) }
 
 func (s schedule) String() string {

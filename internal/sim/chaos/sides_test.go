@@ -12,9 +12,9 @@ import (
 )
 
 const (
-	settled   = 20 * time.Second // after the last fault, for a side to agree
+	settled   = 20 * time.Second // for a side to agree after the last fault
 	levelled  = 10*ttl + 90*time.Second
-	overlap   = settled         // for which two nodes may own the same, after trouble
+	overlap   = settled         // how long two nodes may own the same partition after faults
 	overlapIn = 3 * time.Second // the same in a calm network
 )
 
@@ -45,7 +45,7 @@ func (w *world) check() {
 	}
 }
 
-// report fails if there are faults.
+// report fails if any faults were found.
 func (w *world) report(invariant, who string, faults []string) {
 	if len(faults) > 0 {
 		w.fail(invariant, "%s: %s", who, strings.Join(faults, "; "))
@@ -66,7 +66,7 @@ func (s schedule) settles() time.Duration {
 
 type pair struct{ a, b *process }
 
-// checkDouble notes for how long two nodes of one side own the same.
+// checkDouble records how long two nodes on the same side own the same partition.
 func (w *world) checkDouble(a, b *process) {
 	key := pair{a, b}
 	side := w.sideOf(a)
@@ -80,8 +80,8 @@ func (w *world) checkDouble(a, b *process) {
 		return
 	}
 	limit := overlap
-	// Seeds that start together may find each other first, and the members at the next try.
-	// Nodes that moved while no seed ran, or were cut off, meet the others at the next try of a seed.
+	// Seeds that start together may find each other first, and the members at the next attempt. Nodes that moved while
+	// no seed ran, or were cut off, meet the others at the next attempt of a seed.
 	begun := w.Elapsed() - max(a.began, b.began, w.firstSeed(side))
 	if w.isCalm(a.ID, b.ID) && w.Elapsed()-w.calm.cut > settled && begun > settled {
 		limit = overlapIn
@@ -91,7 +91,7 @@ func (w *world) checkDouble(a, b *process) {
 	}
 }
 
-// sideOf returns the side of a node; nil = the network is not cut into sides.
+// sideOf returns the side of a node, or nil if the network is not split into sides.
 func (w *world) sideOf(p *process) []*process {
 	i := slices.IndexFunc(w.sides, func(side []*process) bool { return slices.Contains(side, p) })
 	if i < 0 {
@@ -100,7 +100,7 @@ func (w *world) sideOf(p *process) []*process {
 	return w.sides[i]
 }
 
-// firstSeed returns since when a side has had a seed without a fault of its own.
+// firstSeed returns the time since when a side has had a seed that has no fault of its own.
 func (w *world) firstSeed(side []*process) time.Duration {
 	first := w.Elapsed()
 	for _, p := range side {
@@ -111,8 +111,8 @@ func (w *world) firstSeed(side []*process) time.Duration {
 	return first
 }
 
-// findSides returns the groups of nodes that reach each other and no others; none if the
-// network is not cut like that, or if nodes are in trouble besides.
+// findSides returns the groups of nodes that reach each other but no other nodes. It returns no groups if the network
+// is not split like this, or if nodes have other faults.
 func (w *world) findSides() (sides [][]*process) {
 	for i := range w.s.hosts {
 		id := nameOf(i)
@@ -123,7 +123,7 @@ func (w *world) findSides() (sides [][]*process) {
 		side := slices.IndexFunc(sides, func(side []*process) bool { return w.Reaches(id, side[0].ID) })
 		switch {
 		case p.Stopped() && slices.Contains(w.seeds, p.Addr):
-			return nil // nodes that join wait for it
+			return nil // joining nodes wait for it
 		case p.Stopped():
 		case h.lossy || !h.clockRight() || w.Loss() > calmLoss:
 			return nil
@@ -139,7 +139,7 @@ func (w *world) findSides() (sides [][]*process) {
 	return slices.DeleteFunc(sides, func(side []*process) bool { return !w.hasSeed(side) })
 }
 
-// separate reports whether all nodes of a side reach each other, and no others. No duplicate matters.
+// separate reports whether all nodes of a side reach each other and no other nodes, and no duplicate can disturb them.
 func (w *world) separate(sides [][]*process) bool {
 	if w.duplicatesMatter() {
 		return false
@@ -156,14 +156,13 @@ func (w *world) separate(sides [][]*process) bool {
 	return true
 }
 
-// hasSeed reports whether one of the nodes is a seed. Without any, nodes that were cut off
-// from each other for long may have no way to meet again.
+// hasSeed reports whether one of the nodes is a seed. Without a seed, nodes that were cut off from each other for a
+// long time may have no way to meet again.
 func (w *world) hasSeed(side []*process) bool {
 	return slices.ContainsFunc(side, func(p *process) bool { return slices.Contains(w.seeds, p.Addr) })
 }
 
-// checkSide compares the nodes of one side with each other, and with what the schedule says
-// of them.
+// checkSide compares the nodes of a side with each other, and with what must follow from the schedule.
 func (w *world) checkSide(side []*process) {
 	w.checkSameCordons(side)
 	ids := make([]string, len(side))
@@ -181,7 +180,7 @@ func (w *world) checkSide(side []*process) {
 	w.checkFlapping(side, truth)
 }
 
-// checkIsolated checks nodes that see each other and too few members.
+// checkIsolated fails unless these nodes see each other and are isolated, because they are too few.
 func (w *world) checkIsolated(side []*process, ids []string) {
 	for _, p := range side {
 		sees := slices.EqualFunc(p.Members(), ids, func(m lease.NodeID, id string) bool { return string(m) == id })
@@ -204,7 +203,7 @@ func (w *world) checkTable(side []*process, truth *placement.Table) {
 	}
 }
 
-// checkLevel fails if a strategy that moves partitions to spread them has left some of them.
+// checkLevel fails if a strategy that evens out the partitions over time has left them uneven.
 func (w *world) checkLevel(t *placement.Table) {
 	if !w.s.levels() || len(t.Nodes()) == 0 {
 		return
@@ -222,7 +221,7 @@ func (w *world) checkLevel(t *placement.Table) {
 	}
 }
 
-// checkFlapping fails if nodes are flapping although too few others may own partitions.
+// checkFlapping fails if nodes are flapping although less than half of the nodes may own partitions.
 func (w *world) checkFlapping(side []*process, truth *placement.Table) {
 	if flapping, weighted := w.flapping(side); flapping > 0 && 2*len(truth.Nodes()) < weighted {
 		w.fail("sides", "%d of %d nodes are flapping, and %d may own partitions", flapping, weighted, len(truth.Nodes()))
@@ -242,7 +241,7 @@ func (w *world) flapping(side []*process) (flapping, weighted int) {
 	return flapping, weighted
 }
 
-// truth returns the table of a side by what the schedule did to its nodes.
+// truth returns the table that a side must have after everything that the schedule did to its nodes.
 func (w *world) truth(side []*process) *placement.Table {
 	in := placement.Input{Partitions: partitions, Strategy: w.s.strategy}
 	for _, p := range side {

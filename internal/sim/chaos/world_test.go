@@ -78,7 +78,7 @@ func newWorld(s schedule) *world {
 	return w
 }
 
-// record keeps a random sample of the messages, and a hash of all.
+// record keeps a random sample of the messages, and a hash of all messages.
 func (w *world) record(message []byte) {
 	_, _ = fmt.Fprint(w.messages, w.Elapsed())
 	_, _ = w.messages.Write(message)
@@ -90,14 +90,14 @@ func (w *world) record(message []byte) {
 	}
 }
 
-// log adds a line of a node to the steps.
+// log adds a log line of a node to the story.
 func (w *world) log(p *sim.Process, e node.Event) {
 	if e.Level > node.Debug {
 		w.story = append(w.story, fmt.Sprintf("%14v      %s at %s: %s %v", w.Elapsed(), p.ID, p.Addr, e.Message, e.Attrs))
 	}
 }
 
-// run runs a schedule and returns the world after it. It ends at the first failure.
+// run runs a schedule until its end or the first failure, and returns the world as it is then.
 func run(s schedule) (w *world) {
 	w = newWorld(s)
 	defer func() {
@@ -121,8 +121,8 @@ func run(s schedule) (w *world) {
 	return w
 }
 
-// traces returns what tells this run from another one of the same seed: a hash of all messages and of what the nodes
-// know in the end, and a hash of all steps and log lines, which say what the nodes decided and when.
+// traces returns two values that differ if two runs with the same seed differ: a hash of all messages and of what the
+// nodes know in the end, and a hash of all steps and log lines, which tell what the nodes decided and when.
 func (w *world) traces() (messages, decisions uint64) {
 	_, _ = fmt.Fprint(w.messages, w.Fingerprint())
 	story := fnv.New64a()
@@ -138,10 +138,10 @@ func (w *world) step(text string, do func(*world)) {
 	w.changed, w.checked, w.sides = w.Elapsed(), false, w.findSides()
 }
 
-// look is how often the invariants are checked.
+// look is the time between two checks of the invariants.
 const look = 100 * time.Millisecond
 
-// pass lets time pass until the first failure.
+// pass lets time pass, but stops at the first failure.
 func (w *world) pass(d time.Duration) {
 	for ; d > 0 && w.failure == nil; d -= look {
 		w.Run(min(d, look))
@@ -149,7 +149,7 @@ func (w *world) pass(d time.Duration) {
 	}
 }
 
-// rest ends all faults, and waits until nothing changes any more.
+// rest ends all faults, and waits until nothing changes anymore.
 func (w *world) rest() {
 	w.step("end of all faults", func(w *world) {
 		w.heal()
@@ -179,7 +179,7 @@ func (w *world) rest() {
 	w.check()
 }
 
-// version is what changes in a node that is not at rest.
+// version contains counters that do not change while a node is at rest.
 type version struct{ states, expired, fences, fetches uint64 }
 
 func (w *world) versions() map[string]version {
@@ -197,7 +197,7 @@ func (w *world) fail(invariant, text string, args ...any) {
 	}
 }
 
-// endHolds waits until no node is flapping any more, for as long as a hold lasts at most.
+// endHolds waits until no node is flapping anymore, but at most for the maximum duration of such a hold.
 func (w *world) endHolds() {
 	flapping := func() int {
 		n, _ := w.flapping(slices.Collect(maps.Values(w.now)))

@@ -39,9 +39,9 @@ func New(t *testing.T) *Agent {
 	return f
 }
 
-// Set sets the answer to a request, such as "GET /v1/members" or, with a query, "GET /v1/rooms?limit=1". If
-// the answer is a func(int) any, it is called with the number of the request. A clusterhttp.Problem is
-// returned as an error, and nil as not found. To make /v1/events fail, set "events" to false.
+// Set sets the answer to a request, such as "GET /v1/members" or, with a query, "GET /v1/rooms?limit=1". If the answer
+// is a func(int) any, it is called with the number of the request. A clusterhttp.Problem becomes an error response, and
+// nil becomes "not found". To make /v1/events fail, set "events" to false.
 func (f *Agent) Set(what string, answer any) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -76,7 +76,7 @@ func (k *Step) asked() (steps []string) {
 	return steps
 }
 
-// result is the JSON output.
+// result is the output with --output json.
 type result struct {
 	Step   string         `json:"step"` // install, use or remove
 	Key    string         `json:"key"`  // fingerprint of the key

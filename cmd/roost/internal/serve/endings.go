@@ -12,9 +12,9 @@ import (
 // ErrInterrupted is the error of an agent that was stopped by a second signal.
 var ErrInterrupted = errors.New("interrupted")
 
-// watchEndings returns a context that ends at the first signal or when ctx ends, so that the agent leaves.
-// After a second signal, atOnce receives ErrInterrupted, and the process must exit immediately. If
-// stdinCloses is set, atOnce receives nil when stdin ends, and the process must exit as well.
+// watchEndings returns a context that ends at the first signal or when ctx ends. The agent then leaves. After a second
+// signal, atOnce receives ErrInterrupted, and the process must exit immediately. If stdinCloses is set, atOnce receives
+// nil when stdin ends, and the process must also exit immediately.
 func watchEndings(ctx context.Context, stdin io.Reader, stdinCloses bool) (orderly context.Context, atOnce <-chan error, stop func()) {
 	orderly, leave := context.WithCancel(ctx)
 	signals := make(chan os.Signal, 2)

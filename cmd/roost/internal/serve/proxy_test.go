@@ -21,7 +21,8 @@ import (
 	"github.com/roost-cluster/roost/internal/agentproc"
 )
 
-// A proxy that ends waits for a WebSocket as for other requests: until it closes, or for the time that requests have.
+// TestProxyWaitsForWebSockets: a proxy that shuts down waits for a WebSocket as for any other request, until the
+// WebSocket closes or the time for requests is over.
 func TestProxyWaitsForWebSockets(t *testing.T) {
 	quiet := slog.New(slog.DiscardHandler)
 	app := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
@@ -95,7 +96,7 @@ func TestProxyWaitsForWebSockets(t *testing.T) {
 	}
 }
 
-// upgraded returns a connection of another protocol through the proxy, as soon as that has a table.
+// upgraded returns an upgraded connection through the proxy, as soon as the proxy has a table.
 func upgraded(t *testing.T, log fmt.Stringer) (net.Conn, *bufio.Reader) {
 	t.Helper()
 	for until := time.Now().Add(time.Minute); time.Now().Before(until); time.Sleep(10 * time.Millisecond) {

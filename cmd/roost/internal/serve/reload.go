@@ -61,15 +61,16 @@ type files struct {
 	seen settings.Files // at the last check
 }
 
-// changed reports whether a file has changed and the last two checks have found the same content.
+// changed reports whether a file has changed. It returns true only after two checks in a row have found the same
+// content.
 func (f *files) changed() bool {
 	before := f.seen
 	f.seen = f.read.Now()
 	return !maps.Equal(f.seen, f.read) && maps.Equal(f.seen, before)
 }
 
-// start starts an agent with its scopes. If settings that need no restart change while the agent joins, start
-// stops joining and returns the new settings.
+// start starts an agent with its scopes. If settings change while the agent is joining, and the change needs no
+// restart, start stops joining and returns the new settings.
 func (r Reloading) start(
 	ctx context.Context,
 	c cluster.Config,
@@ -103,8 +104,8 @@ func (r Reloading) start(
 	return agent, nil, nil // the reloader notices settings that changed at this moment
 }
 
-// await waits until settings change that need no restart, and returns the new settings. If ctx ends first,
-// await returns nil.
+// await waits until a setting changes that needs no restart, and returns the new settings. If ctx ends first, await
+// returns nil.
 func (r Reloading) await(ctx context.Context, running settings.Agent, hangups <-chan os.Signal, log *slog.Logger) *settings.Agent {
 	f := files{read: running.Read()}
 	look := time.NewTicker(watchEvery)
@@ -135,7 +136,7 @@ func (r Reloading) await(ctx context.Context, running settings.Agent, hangups <-
 	}
 }
 
-// tell logs the risks of new settings, and which changed settings need a restart.
+// tell logs the risks of the new settings, and the changed settings that need a restart.
 func tell(log *slog.Logger, warnings, restart []string) {
 	for _, w := range warnings {
 		log.Warn("risky configuration", "why", w)
@@ -220,7 +221,7 @@ func (r *reloader) failed(err error) {
 	r.publish(err.Error(), r.state.Load().restart)
 }
 
-// apply starts with the changes that can fail, so that either all changes are applied or none.
+// apply first makes the changes that can fail, so that it applies either all changes or none.
 func (r *reloader) apply(a settings.Agent, changed []string) error {
 	if slices.Contains(changed, "key-file") {
 		if err := r.agent.SetKeys(a.Cluster.Key, a.Cluster.OldKeys...); err != nil {

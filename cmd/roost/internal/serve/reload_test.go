@@ -26,7 +26,7 @@ type reloading struct {
 	*reloader
 }
 
-// reloads runs an agent with these files and these flags. DIR stands for the directory.
+// reloads runs an agent with these files and flags. DIR stands for the directory.
 func reloads(t *testing.T, files map[string]string, flags ...string) *reloading {
 	t.Helper()
 	r := &reloading{t: t, dir: t.TempDir(), log: new(agentproc.Log)}
@@ -65,8 +65,8 @@ func (r *reloading) write(name, content string) {
 	}
 }
 
-// The log names a file with a problem once. The file changes no settings until the problem is fixed. A file
-// that is still being written is left alone.
+// TestFaultyFile: the log names a file with a problem once. The file changes no settings until the problem is fixed.
+// The agent does not read a file that is still being written.
 func TestFaultyFile(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := reloads(t, map[string]string{"roost.yaml": "log-level: info\n", "token": "one\n"},
@@ -84,7 +84,7 @@ func TestFaultyFile(t *testing.T) {
 		if s := r.report(); !strings.Contains(s.Problem, "a token is one word") || s.ProblemMS < 50_000 || s.ProblemMS > 60_000 {
 			t.Errorf("reported %+v", s)
 		}
-		for i := range 30 { // a slow writer, whose file is good all the time
+		for i := range 30 { // a slow writer, whose file is valid at every moment
 			r.write("token", fmt.Sprintf("two\n%s\n", strings.Repeat("x", i+1)))
 			time.Sleep(1900 * time.Millisecond)
 		}
@@ -121,8 +121,9 @@ func TestFaultyFile(t *testing.T) {
 	})
 }
 
-// Keys that the API has changed are written into the key file, and no look at the file undoes that. If they
-// cannot be written, the doctor learns of it. The file, once it changes, goes before the API.
+// TestSaveKeys: keys that the API has changed are written into the key file, and reading the file later does not undo
+// the change. If the keys cannot be written, the doctor reports it. When the file changes, it overrides the keys from
+// the API.
 func TestSaveKeys(t *testing.T) {
 	const first, second, third = "MDEyMzQ1Njc4OWFiY2RlZg==\n", "QUJDREVGMDEyMzQ1Njc4OQ==\n", "Z2hpamtsMDEyMzQ1Njc4OQ==\n"
 	synctest.Test(t, func(t *testing.T) {
@@ -191,7 +192,7 @@ func TestSaveKeys(t *testing.T) {
 	})
 }
 
-// file returns the path of a new file.
+// file writes a new file and returns its path.
 func (r *reloading) file(content string) string {
 	r.t.Helper()
 	r.write("other", content)

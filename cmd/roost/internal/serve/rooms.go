@@ -23,10 +23,9 @@ const (
 	sayAgain    = time.Minute
 )
 
-// pinnedRooms finds the server for a key by resolving the key as a room. While the agents cannot read the
-// pins, a known room stays on its node as long as that node is a member, and an unknown room goes to the node
-// that an agent guesses. If no agent answers at all, a known room stays on its node, and a request for an
-// unknown room fails.
+// pinnedRooms finds the server for a key by resolving the key as a room. While the agents cannot read the pins, a known
+// room stays on its node as long as that node is a member, and an unknown room goes to the node that an agent guesses.
+// If no agent answers, a known room stays on its node, and a request for an unknown room fails.
 type pinnedRooms struct {
 	client  *routing.Client
 	log     *slog.Logger

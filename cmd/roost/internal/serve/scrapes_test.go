@@ -16,7 +16,8 @@ import (
 	"github.com/roost-cluster/roost/cmd/roost/internal/settings"
 )
 
-// Clients that ask for metrics again and again and read nothing keep no scraper out.
+// TestDeafScrapers: clients that request metrics again and again but read nothing cannot keep other scrapers from
+// getting an answer.
 func TestDeafScrapers(t *testing.T) {
 	a := settings.Agent{HTTP: "127.0.0.1:0"}
 	w, err := listenHTTP(t.Context(), a, slog.New(slog.DiscardHandler))
@@ -34,11 +35,11 @@ func TestDeafScrapers(t *testing.T) {
 		if _, err := conn.Write([]byte(strings.Repeat("GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n", 200))); err != nil {
 			t.Fatal(err)
 		}
-		_, _ = bufio.NewReaderSize(conn, 16).ReadByte() // it is being answered
+		_, _ = bufio.NewReaderSize(conn, 16).ReadByte() // the answer has begun
 	}
 	for i := range 8 {
 		r, _ := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+w.addr+"/metrics", nil)
-		r.Header.Set("Accept", fmt.Sprintf("text/plain;q=0.%d", i+1)) // so each is gathered again
+		r.Header.Set("Accept", fmt.Sprintf("text/plain;q=0.%d", i+1)) // so that each answer is gathered again
 		resp, err := (&http.Client{Timeout: 20 * time.Second}).Do(r)
 		if err != nil {
 			t.Fatal(err)
@@ -51,7 +52,7 @@ func TestDeafScrapers(t *testing.T) {
 	}
 }
 
-// deafClient takes no byte of a body until it is released.
+// deafClient blocks each write of a body until the test releases it.
 type deafClient struct {
 	*httptest.ResponseRecorder
 	waiting *atomic.Int32
@@ -64,7 +65,7 @@ func (c deafClient) Write(b []byte) (int, error) {
 	return c.ResponseRecorder.Write(b)
 }
 
-// Deaf clients share an answer, even if each asks in other words.
+// TestDeafScrapersShare: clients that don't read share an answer, even if each accepts a different format.
 func TestDeafScrapersShare(t *testing.T) {
 	const clients = 200
 	var gathered, waiting atomic.Int32

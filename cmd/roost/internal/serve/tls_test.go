@@ -16,7 +16,8 @@ import (
 	"github.com/roost-cluster/roost/cmd/roost/internal/settings"
 )
 
-// A certificate that is moved away and back is good again, so the failure is over.
+// TestCertificateMovedBack: a certificate is moved away, and then back. The file is valid again, so the agent no longer
+// reports a problem.
 func TestCertificateMovedBack(t *testing.T) {
 	dir := t.TempDir()
 	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)

@@ -98,8 +98,8 @@ func listenHTTP(ctx context.Context, a settings.Agent, log *slog.Logger) (*web, 
 	return w, nil
 }
 
-// listensAt returns the address of a listener with the IPv6 zone of the configured address. Linux does not
-// return the zone of a listener, and a link-local address is useless without its zone.
+// listensAt returns the address of a listener with the IPv6 zone of the configured address. Linux omits the zone from a
+// listener's address, and a link-local address is useless without its zone.
 func listensAt(l net.Listener, asked string) string {
 	at, err := netip.ParseAddrPort(l.Addr().String())
 	wanted, err2 := netip.ParseAddrPort(asked)
@@ -159,8 +159,8 @@ func (w *web) ServeHTTP(out http.ResponseWriter, in *http.Request) {
 	w.whileJoining(out, in)
 }
 
-// whileJoining responds to requests until the agent runs. It refuses the requests that the agent's own handler would
-// refuse. The others get the page, the metrics, or the reason why the agent is still joining.
+// whileJoining responds to requests until the agent runs. It rejects the requests that the agent's own handler would
+// reject. All other requests get the page, the metrics, or the reason why the agent is still joining.
 func (w *web) whileJoining(out http.ResponseWriter, in *http.Request) {
 	if w.options.Reject(out, in) {
 		return
@@ -191,11 +191,11 @@ func reject(out http.ResponseWriter, p clusterhttp.Problem) {
 	_ = json.NewEncoder(out).Encode(p)
 }
 
-// turnAway closes each connection after its next response. Without this, clients would keep sending requests
-// to a node that is gone.
+// turnAway closes each connection after its next response. Otherwise, clients would keep sending requests to a node
+// that is gone.
 func (w *web) turnAway() { w.ending.Store(true) }
 
-// close waits up to a second for open responses.
+// close waits up to a second for responses in progress.
 func (w *web) close() {
 	if w.server == nil {
 		return

@@ -14,13 +14,13 @@ import (
 	"github.com/roost-cluster/roost/cmd/roost/internal/settings"
 )
 
-// phases are the only metrics of roost before the node has joined: counts of nodes must not count it.
+// phases are roost's only metrics before the node has joined, because metrics that count nodes must not count it.
 var phases = []string{
 	`roost_node_phase{phase="active"} 0`, `roost_node_phase{phase="isolated"} 0`, `roost_node_phase{phase="joining"} 1`,
 	`roost_node_phase{phase="over"} 0`, `roost_node_phase{phase="settling"} 0`,
 }
 
-// samples returns the lines of a scrape with values of roost.
+// samples returns the lines of a scrape that contain roost's own metrics.
 func samples(scrape string) (found []string) {
 	for line := range strings.Lines(scrape) {
 		if strings.HasPrefix(line, "roost_") {
@@ -30,8 +30,8 @@ func samples(scrape string) (found []string) {
 	return found
 }
 
-// TestJoining: until the node has joined, people get a page that waits, programs an error,
-// and Prometheus the metrics of the process and the phase, for the alert of a node that cannot join.
+// TestJoining: until the node has joined, people get a page that waits, and programs get an error. Prometheus gets the
+// metrics of the process and the phase, which the alert for a node that cannot join needs.
 func TestJoining(t *testing.T) {
 	a := settings.Agent{HTTP: "127.0.0.1:0", Cluster: cluster.Config{Cluster: "media"}}
 	w, err := listenHTTP(t.Context(), a, slog.New(slog.DiscardHandler))
@@ -73,7 +73,7 @@ func TestJoining(t *testing.T) {
 	}
 	waits := "a seed does not answer"
 	w.waitsFor.Store(&waits)
-	for host, trusted := range map[string]bool{w.addr: true, "attacker.example:80": false} { // the latter may resolve to this machine
+	for host, trusted := range map[string]bool{w.addr: true, "attacker.example:80": false} { // this name could resolve to this machine
 		for _, path := range []string{"/", "/metrics", "/dashboard/main.js", "/v1/members"} {
 			in := httptest.NewRequest(http.MethodGet, path, nil)
 			in.Host = host
@@ -97,7 +97,7 @@ func TestJoining(t *testing.T) {
 		{"GET", "/", "", 401},
 		{"GET", "/metrics", "wrong", 401},
 		{"GET", "/dashboard/main.js", "", 401},
-		{"GET", "/v1/members", "wrong", 401}, // and not 503, which would make a client try again
+		{"GET", "/v1/members", "wrong", 401}, // not 503, after which a client would try again
 		{"POST", "/v1/drain", "", 401},
 		{"GET", "/v1/members", "secret", 503},
 		{"POST", "/v1/drain", "secret", 503},

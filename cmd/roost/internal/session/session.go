@@ -1,5 +1,5 @@
-// Package session implements a command's conversation with an agent. The package provides the client of the
-// HTTP API, output as a table or as JSON, and views that update when the cluster changes.
+// Package session implements the communication of a command with an agent. The package provides the client of the HTTP
+// API, output as a table or as JSON, and views that update when the cluster changes.
 package session
 
 import (
@@ -84,7 +84,7 @@ func (o *Options) setAddr(v string) error {
 	return nil
 }
 
-// Session is the conversation of a command with an agent.
+// Session is a command's connection to an agent and to the user.
 type Session struct {
 	*clusterhttp.Client
 	Addr     string // address of the agent, for messages
@@ -115,9 +115,9 @@ func (o *Options) Open(list []settings.Setting, from settings.Sources, stdout, s
 	}, err
 }
 
-// At returns a session with the agent at another URL, as named by an answer. The session does not use the
-// token if the answer is not trusted, if someone on the network could read the token, or if the URL is on
-// this machine but the agent of s is not.
+// At returns a session with another agent, whose URL was named in an answer. The session does not use the token if the
+// answer is not trusted, if someone on the network could read the token, or if the URL is on this machine but the agent
+// of s is not.
 func (s *Session) At(base string, trusted bool) *Session {
 	other, client := *s, *s.Client
 	other.Client, other.Addr, client.Base = &client, agenturl.Shown(base), base
@@ -136,8 +136,8 @@ func (s *Session) At(base string, trusted bool) *Session {
 	return &other
 }
 
-// Withheld returns the reason why no secret may be sent to the agent, or "". The reason is that the token is
-// not sent either, or that someone on the network could read the secret. The text continues a sentence.
+// Withheld returns the reason why no secret may be sent to the agent, or "". The reason is either the reason why the
+// token is not sent, or that someone on the network could read the secret. The text is the continuation of a sentence.
 func (s *Session) Withheld() string {
 	if s.withheld == "" && !s.options.insecure && !agenturl.Private(s.Base) {
 		return "which the network could read on its way there: use https:// (the agent has --http-tls-cert), or --insecure"
@@ -145,8 +145,8 @@ func (s *Session) Withheld() string {
 	return s.withheld
 }
 
-// Elsewhere reports whether an address that the agent of s has named means another machine than it does here,
-// because it is a loopback address and the agent is not on this machine.
+// Elsewhere reports whether an address that the agent of s has reported is on another machine. This is the case if the
+// address is a loopback address and the agent is not on this machine.
 func (s *Session) Elsewhere(addr string) bool { return here(addr) && !here(s.Base) }
 
 // here reports whether an address is only reachable from this machine.

@@ -17,7 +17,7 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// A view that costs much is not asked for again at once, however often there is news.
+// TestRest: a view that is expensive is not requested again immediately, however often there is news.
 func TestRest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		asked := 0
@@ -40,7 +40,7 @@ func TestRest(t *testing.T) {
 	})
 }
 
-// An agent that requires the token, and was not sent it, is explained by the reason.
+// TestWithheld: if an agent requires the token but it was not sent, the error explains why it was not sent.
 func TestWithheld(t *testing.T) {
 	o := &Options{addr: "https://node-a:8401", token: "sesame"}
 	s, err := o.Open(nil, settings.Sources{Getenv: func(string) string { return "" }}, io.Discard, io.Discard)
@@ -60,7 +60,7 @@ func TestWithheld(t *testing.T) {
 	}
 }
 
-// Connections to any number of agents stay open for the next round.
+// TestConnectionsAreKept: connections stay open for the next round, however many agents there are.
 func TestConnectionsAreKept(t *testing.T) {
 	o := new(Options)
 	from := settings.Sources{Flags: new(pflag.FlagSet), Getenv: func(string) string { return "" }}
@@ -90,7 +90,7 @@ func TestConnectionsAreKept(t *testing.T) {
 			}
 		}
 	}
-	if n := opened.Load(); n > agents+agents/10 { // a starved machine may lose one
+	if n := opened.Load(); n > agents+agents/10 { // on a starved machine, some connections may be lost
 		t.Errorf("%d connections to %d agents", n, agents)
 	}
 }

@@ -104,8 +104,8 @@ func (f *Viewer) follow(ctx context.Context, s *Session, v View) error {
 	}
 }
 
-// waited waits for the time rest, and then until there is a reason to ask again: a tick of again or a change.
-// waited returns false if ctx ends.
+// waited waits for the duration rest, and then until there is a reason to ask again: a tick of again or a change. If
+// ctx ends first, waited returns false.
 func waited(ctx context.Context, rest time.Duration, again <-chan time.Time, changed <-chan struct{}) bool {
 	select {
 	case <-time.After(rest):
@@ -158,14 +158,14 @@ func (s *Session) appending() func(View, string) error {
 	}
 }
 
-// AnswersAgain returns the message that the agent is back.
+// AnswersAgain returns the message that the agent answers again.
 func (s *Session) AnswersAgain() string { return "the agent at " + s.Addr + " answers again" }
 
-// reopenAfter is the wait before Stream opens a stream that has ended again.
+// reopenAfter is how long Stream waits before it reopens a stream that has ended.
 const reopenAfter = time.Second
 
-// Stream passes each event of a stream to take and each error to lost, and opens the stream again whenever it
-// ends. Stream returns when ctx ends, or with the first error that take or lost returns.
+// Stream passes each event of a stream to take and each error to lost, and reopens the stream whenever it ends. Stream
+// returns when ctx ends, or with the first error that take or lost returns.
 func Stream[T any](
 	ctx context.Context, stream func(context.Context) iter.Seq2[T, error],
 	take func(event T, first bool) error, lost func(error) error,

@@ -80,7 +80,7 @@ func LoadAgent(from Sources, hostName string) (Agent, error) {
 	}
 	problems = append(problems, a.checkTogether(given)...)
 	if len(problems) == 0 {
-		// These settings depend on each other in ways that only package cluster knows.
+		// Only package cluster knows how these settings depend on each other.
 		if err := a.Cluster.Validate(); err != nil {
 			problems = append(problems, err)
 		}

@@ -20,8 +20,8 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// load reads all sources as `roost agent` does. The files are in a directory of their own;
-// DIR in any text stands for it.
+// load reads all sources as `roost agent` does. It writes the files to a new directory, and replaces DIR in any text
+// with the path of this directory.
 func load(t *testing.T, args []string, env, files map[string]string) (Agent, error) {
 	t.Helper()
 	dir := t.TempDir()
@@ -85,8 +85,7 @@ var allowed = cmp.Options{
 	cmp.Comparer(func(a, b placement.Strategy) bool { return a.Name() == b.Name() }),
 }
 
-// TestSources sets one setting in several sources; the first must win for each kind of
-// setting.
+// TestSources sets one setting in several sources. For each kind of setting, the first source must win.
 func TestSources(t *testing.T) {
 	file := "id: f\njoin: [f:1, f:2]\nttl: 30s\nlabel: {from: file, a: 'b,c'}\n" +
 		"start-draining: true\npartitions: 64\nstrategy: bounded-rendezvous-150\nhttp: off\n"
@@ -166,7 +165,7 @@ func TestSources(t *testing.T) {
 	}
 }
 
-// TestEverySettingHasEverySource gives each setting the same value by each source.
+// TestEverySettingHasEverySource gives each setting the same value in every source.
 func TestEverySettingHasEverySource(t *testing.T) {
 	values := map[string]string{
 		"id":                   "n",
@@ -223,7 +222,7 @@ func TestEverySettingHasEverySource(t *testing.T) {
 		"report-load":          "true",
 	}
 	files := map[string]string{"key": "MDEyMzQ1Njc4OWFiY2RlZg==\n", "token": "secret\n", "look": "look\n", "redis": "redis://:hunter3@r:1/0\n"}
-	everySource(t, values, files, "redis", "scope") // one excludes the other: redis and redis-file, scope and this strategy
+	everySource(t, values, files, "redis", "scope") // redis excludes redis-file, and scope excludes this strategy
 	everySource(t, values, files, "redis-file", "strategy")
 }
 
@@ -270,7 +269,7 @@ func everySource(t *testing.T, values, files map[string]string, without ...strin
 	}
 }
 
-// An agent takes as many scopes as the cluster package does.
+// TestManyScopes: an agent accepts as many scopes as the cluster package does.
 func TestManyScopes(t *testing.T) {
 	var args []string
 	for i := range cluster.MaxScopes {

@@ -2,7 +2,7 @@ package settings
 
 import "testing"
 
-// No content of a configuration file, a key or a token does more than fail.
+// FuzzFile: arbitrary content of a configuration file, a key or a token can only cause an error.
 func FuzzFile(f *testing.F) {
 	for _, text := range []string{
 		"", "a: b", "a: [b, c]\na: d", "a: {b: c}", "a: &x [1]\nb: *x", "? [a]\n: b", "--- 1\n--- 2",

@@ -11,7 +11,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// A running agent takes over what can change, and names the rest; a file of secrets changes with its content.
+// TestReload: a running agent applies the settings that can change, and names the settings that require a restart. The
+// content of a secret file counts, too.
 func TestReload(t *testing.T) {
 	const key, other = "MDEyMzQ1Njc4OWFiY2RlZg==", "QUJDREVGMDEyMzQ1Njc4OQ=="
 	files := map[string]string{
@@ -20,7 +21,7 @@ func TestReload(t *testing.T) {
 	full := "--config DIR/roost.yaml --key-file DIR/key --http-token-file DIR/token --http-read-token-file DIR/read --redis-file DIR/url"
 	for name, c := range map[string]struct {
 		from    string // "" = full
-		args    string // "" = the same
+		args    string // "" = the same as full
 		file    map[string]string
 		live    string
 		restart string
@@ -67,7 +68,7 @@ func TestReload(t *testing.T) {
 				args = strings.Fields(c.args)
 			}
 			next := mustLoad(t, args, nil, changed)
-			// Each load has a directory of its own, which is no change.
+			// Each load uses a different directory, which must not count as a change.
 			for _, name := range []string{"config", "key-file", "http-token-file", "http-read-token-file", "redis-file"} {
 				if _, given := next.given[name]; given && len(a.given[name].values) > 0 {
 					next.given[name] = a.given[name]
@@ -82,7 +83,7 @@ func TestReload(t *testing.T) {
 					t.Errorf("not taken over: %s", diff)
 				}
 			}
-			// What takes a restart is named again, what was taken over is not.
+			// Settings that require a restart are named again, but settings that were already applied are not.
 			if _, live, restart := running.Reload(next); len(live) > 0 || strings.Join(restart, " ") != c.restart {
 				t.Errorf("again: %v, %v", live, restart)
 			}
@@ -90,7 +91,7 @@ func TestReload(t *testing.T) {
 	}
 }
 
-// The sample beside the unit of systemd is valid, and says correctly what a running agent takes over.
+// TestSample: the sample next to the systemd unit is valid, and correctly says which settings a running agent applies.
 func TestSample(t *testing.T) {
 	b, err := os.ReadFile("../../../../deploy/systemd/roost.yaml")
 	if err != nil {
@@ -114,7 +115,7 @@ func TestSample(t *testing.T) {
 			next := mustLoad(t, args, nil, map[string]string{"roost.yaml": without})
 			next.given["config"] = a.given["config"]
 			_, live, restart := a.Reload(next)
-			if k[1] == "log-level" { // info is the default
+			if k[1] == "log-level" { // removing the line changes nothing, because info is the default
 				next.given["log-level"] = chosen{values: []string{"warn"}}
 				_, live, restart = a.Reload(next)
 			}

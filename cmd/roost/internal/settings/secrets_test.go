@@ -13,7 +13,7 @@ import (
 	"github.com/roost-cluster/roost/cmd/roost/internal/store"
 )
 
-// TestSeveralKeys: a cluster that changes its key uses two for a while.
+// TestSeveralKeys: while a cluster changes its key, it uses two keys.
 func TestSeveralKeys(t *testing.T) {
 	one, two := bytes.Repeat([]byte{1}, 32), bytes.Repeat([]byte{2}, 16)
 	line := func(key []byte) string { return base64.StdEncoding.EncodeToString(key) + "\n" }
@@ -28,7 +28,7 @@ func TestSeveralKeys(t *testing.T) {
 	}
 }
 
-// TestSecretFiles: the problem of a wrong file shows none of its content.
+// TestSecretFiles: if a file is wrong, the error shows none of its content.
 func TestSecretFiles(t *testing.T) {
 	const secret = "hunter2"
 	for name, c := range map[string]struct{ flag, content, want string }{
@@ -49,7 +49,7 @@ func TestSecretFiles(t *testing.T) {
 	if err := os.WriteFile(path, []byte("token"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	ofRoot := os.Getuid() == 0 // then the group of the file is trusted
+	ofRoot := os.Getuid() == 0 // root's files may be readable by their group
 	for mode, warned := range map[os.FileMode]bool{0o600: false, 0o400: false, 0o640: !ofRoot, 0o604: true, 0o644: true} {
 		if err := os.Chmod(path, mode); err != nil {
 			t.Fatal(err)
@@ -60,7 +60,8 @@ func TestSecretFiles(t *testing.T) {
 	}
 }
 
-// TestExposed: a group may read a secret of root, as in a volume of Kubernetes, and of no other user.
+// TestExposed: a secret may be readable by its group if it belongs to root, as in a Kubernetes volume, but not if it
+// belongs to another user.
 func TestExposed(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("only root gives files away")
@@ -84,7 +85,8 @@ func TestExposed(t *testing.T) {
 	}
 }
 
-// A password in a configuration file that others read is warned of; no message shows it.
+// TestPasswordInFile: if other users can read a configuration file with a password, the agent warns about it. No
+// message shows the password.
 func TestPasswordInFile(t *testing.T) {
 	for text, want := range map[string]bool{"redis: redis://:hunter2@h:1": true, "redis: redis://h:1": false, "zone: z": false} {
 		dir := t.TempDir()
@@ -100,7 +102,7 @@ func TestPasswordInFile(t *testing.T) {
 	}
 }
 
-// A key of --http-tls-key that other users can read is warned about, at the start.
+// TestExposedTLSKey: if other users can read the key of --http-tls-key, the agent warns about it when it starts.
 func TestExposedTLSKey(t *testing.T) {
 	for mode, want := range map[os.FileMode]bool{0o600: false, 0o644: true} {
 		path := filepath.Join(t.TempDir(), "tls.key")
@@ -117,7 +119,7 @@ func TestExposedTLSKey(t *testing.T) {
 	}
 }
 
-// TestStoreURL: no problem shows any part of a URL, since any part can be the password.
+// TestStoreURL: no problem shows any part of a URL, because any part can be the password.
 func TestStoreURL(t *testing.T) {
 	for url, want := range map[string]string{
 		"memory:":                              "",
@@ -158,7 +160,7 @@ func TestStoreURL(t *testing.T) {
 			o, err := load(t, args, env, map[string]string{"secret": url, "c": "redis: '" + url + "'\n"})
 			if source == "config" && strings.ContainsAny(url, "\x00\n") || source == "environment" && url == "" ||
 				source == "file" && strings.HasSuffix(url, "\n") {
-				continue // not what the test means
+				continue // this source cannot contain such a value
 			}
 			if (err == nil) != (want == "") || err != nil && strings.Contains(err.Error(), "hunter2") || err == nil && o.Store != url {
 				t.Errorf("%q by %s: %v", url, source, err)
@@ -167,7 +169,7 @@ func TestStoreURL(t *testing.T) {
 	}
 }
 
-// TestStoreTogether: settings that need a store.
+// TestStoreTogether checks settings that need a store, and settings that exclude each other.
 func TestStoreTogether(t *testing.T) {
 	_, err := load(t, []string{"--redis=redis://:hunter2@h", "--redis-file=DIR/r"}, nil, map[string]string{"r": "redis://h"})
 	if want := "--redis and --redis-file \"DIR/r\": both give the URL of Redis; use one of them"; err == nil || err.Error() != want {
@@ -217,7 +219,7 @@ func TestPrefix(t *testing.T) {
 	}
 }
 
-// An agent that requires a key does not start with a key file that lets anyone in.
+// TestRequiredKey: an agent with --require-key does not start with a key file that lets anyone in.
 func TestRequiredKey(t *testing.T) {
 	const key = "MDEyMzQ1Njc4OWFiY2RlZg=="
 	for file, want := range map[string]string{

@@ -29,8 +29,8 @@ type Setting struct {
 	Secret  bool   // messages never show the value
 	Set     func(value string) error
 
-	// FlagOnly is for values that concern only one call. For example, ROOST_WEIGHT configures an agent, so it
-	// must not set roost plan --weight.
+	// FlagOnly is for values that concern only a single call. For example, ROOST_WEIGHT configures an agent, so it must
+	// not set roost plan --weight.
 	FlagOnly bool
 }
 
@@ -231,7 +231,7 @@ func Problems(problems []error) error {
 
 // DidYouMean returns a hint that lists the names similar to typed, or "" if there are none or too many.
 func DidYouMean(typed string, names []string, prefix string) string {
-	// Cobra compares only the names of commands, so make each name a command.
+	// Cobra suggests only names of commands, so make each name a command.
 	var pool cobra.Command
 	pool.SuggestionsMinimumDistance = 2
 	for _, name := range names {

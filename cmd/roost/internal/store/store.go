@@ -25,11 +25,11 @@ import (
 // Memory is the URL of a store in this process, which other agents cannot see.
 const Memory = "memory:"
 
-// connectTime is how long to wait for Redis at the start. The agent also starts without an answer, because
-// Redis must not decide which nodes are live.
+// connectTime is how long to wait for Redis when the agent starts. The agent also starts if Redis does not answer,
+// because Redis must not decide which nodes are live.
 const connectTime = time.Second // with the default budget
 
-// Store is a store that is open.
+// Store is an open store.
 type Store interface {
 	pinstore.Store
 	io.Closer
@@ -71,7 +71,7 @@ func Open(ctx context.Context, url, cluster string, budget time.Duration, log *s
 	if err != nil {
 		return nil, err
 	}
-	ctx, cancel := context.WithTimeout(ctx, max(connectTime, 5*budget)) // to connect takes some round trips
+	ctx, cancel := context.WithTimeout(ctx, max(connectTime, 5*budget)) // connecting takes several round trips
 	defer cancel()
 	s := new(redis)
 	s.SetCredentials(url)
@@ -166,7 +166,7 @@ func Prefix(cluster string) (string, error) {
 		}
 	}
 	b.WriteByte(':')
-	const most = 64 // bytes that redisstore takes
+	const most = 64 // bytes that redisstore accepts
 	if b.Len() > most {
 		return "", fmt.Errorf("the cluster's name takes %d bytes in a Redis key (%.100q), and at most %d are allowed", b.Len(), b.String(), most)
 	}

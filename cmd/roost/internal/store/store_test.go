@@ -10,7 +10,7 @@ import (
 	"github.com/roost-cluster/roost/lease"
 )
 
-// TestMemory: a store on something else than Redis takes pins, and its risk is logged.
+// TestMemory: a store other than Redis accepts pins, and the log warns about its risk.
 func TestMemory(t *testing.T) {
 	logged := new(agentproc.Log)
 	s, err := Open(t.Context(), Memory, "roost", 0, slog.New(slog.NewTextHandler(logged, nil)))

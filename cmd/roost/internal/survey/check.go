@@ -166,7 +166,7 @@ func unseen(agents []Agent) (found []doctor.Check) {
 			}
 		}
 	}
-	// After a fault of many nodes, the same agents lack all of them: that is one finding.
+	// If several nodes fail together, the same agents lack all of them. Report this as one finding.
 	together := make(map[string][]lease.NodeID)
 	for _, id := range slices.Sorted(maps.Keys(lack)) {
 		by := fmt.Sprint(lack[id])

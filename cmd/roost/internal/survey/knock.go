@@ -20,7 +20,8 @@ import (
 	"github.com/roost-cluster/roost/lease"
 )
 
-// These times are for hosts that are up, because nothing waits for them if all goes well.
+// These limits are generous, because they apply only if a host is up and does not answer. Otherwise, nothing waits that
+// long.
 const (
 	connectFor = 1500 * time.Millisecond // Linux sends a lost SYN again after a second
 	answerFor  = 2 * time.Second         // a starved process takes this long; a paused one never answers

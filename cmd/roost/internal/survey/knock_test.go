@@ -18,7 +18,8 @@ import (
 	"github.com/roost-cluster/roost/lease"
 )
 
-// TestKnock: the ports of lost members are told apart, and a live agent counts nothing as hostile.
+// TestKnock: Knock distinguishes the states of lost members' ports, and a live agent does not count the attempts as
+// hostile.
 func TestKnock(t *testing.T) {
 	t.Parallel()
 	var log bytes.Buffer
@@ -29,7 +30,7 @@ func TestKnock(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = live.Close() })
-	listener, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0") // its kernel accepts, as for a paused process
+	listener, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0") // the kernel accepts connections, as for a paused process
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -49,7 +50,7 @@ func TestKnock(t *testing.T) {
 	end()
 	for name, c := range map[string]struct {
 		ctx        context.Context
-		base, self string // of the agent that was asked: its API, and its gossip
+		base, self string // API and gossip address of the agent that was asked
 		want       map[lease.NodeID]doctor.Port
 	}{
 		"told apart": {t.Context(), "127.0.0.1:8401", live.Addr(), all},
@@ -69,7 +70,7 @@ func TestKnock(t *testing.T) {
 	if s := live.Snapshot().Stats; len(live.Rejections()) > 0 || s.GuardDropped > 0 {
 		t.Errorf("the live agent has rejected %v, and dropped %d", live.Rejections(), s.GuardDropped)
 	}
-	_ = live.Close() // the log is complete
+	_ = live.Close() // so that the log is complete
 	if strings.Contains(log.String(), "msg=memberlist") {
 		t.Errorf("the live agent complains:\n%s", log.String())
 	}

@@ -16,8 +16,8 @@ import (
 	"github.com/roost-cluster/roost/lease"
 )
 
-// A terminal that takes no more of the progress holds no answer up. The progress counts agents that are
-// asked: not those without an API.
+// TestProgress: a terminal that stops accepting progress output does not delay answers. The progress counts only agents
+// that are asked, not agents without an API.
 func TestProgress(t *testing.T) {
 	sees := map[string][]string{"a": {"a", "off"}}
 	for i := range 2 * atOnce {
@@ -54,8 +54,8 @@ func TestProgress(t *testing.T) {
 
 var many = flag.Int("agents", 150, "how many agents TestMany asks")
 
-// Many agents are asked side by side, some at a time, and agents that hang hold nothing up. At the end of the
-// time, each that was not asked is a row, too. For a thousand:
+// TestMany: many agents are asked, a limited number at the same time. Agents that hang do not delay the others. When the
+// time is over, the result also has a row for each agent that was not asked. To test with a thousand agents:
 //
 //	go test -run TestMany -v ./cmd/roost/internal/survey -agents 1000
 func TestMany(t *testing.T) {
@@ -86,7 +86,7 @@ func TestMany(t *testing.T) {
 			answered++
 		}
 	}
-	// An agent may be asked before the last answer was counted.
+	// The limit is doubled, because the next agent may be asked before the test has counted the previous answer.
 	if answered != *many-*many/10 || len(agents) != *many || tn.most.Load() > 2*atOnce {
 		t.Errorf("%d of %d answered, %d at once", answered, len(agents), tn.most.Load())
 	}
@@ -106,7 +106,7 @@ func TestMany(t *testing.T) {
 	}
 }
 
-// Agents that name one further agent each are not followed for ever.
+// TestChain: if each agent names one more agent, the survey stops after some rounds.
 func TestChain(t *testing.T) {
 	sees := make(map[string][]string)
 	for i := range 30 {

@@ -20,7 +20,7 @@ import (
 
 const (
 	atOnce = 64 // number of agents asked at a time
-	rounds = 8  // at most; each round asks the agents that the last one named, and agents could invent names forever
+	rounds = 8  // limits the rounds, each of which asks the agents named in the last one, because agents could invent names forever
 )
 
 // answer is the timeout for the answer of an agent. Tests use a longer timeout.
@@ -43,7 +43,7 @@ type Agent struct {
 	asked   bool
 }
 
-// news reports whether the agent should be listed. A lost agent that does not answer is not listed.
+// news reports whether the agent should be listed. Lost agents that do not answer are not listed.
 func (a *Agent) news() bool {
 	return a.View != nil || a.absent() || a.foreign != "" && !a.left || !a.lost
 }
@@ -257,7 +257,7 @@ func (t *taking) meet(id lease.NodeID, at string, trusted bool, lost lease.Reaso
 const (
 	maxPlaces = 4   // per member
 	maxWord   = 64  // characters of a state, a reason or a cluster name
-	maxLost   = 256 // lost members in the view of an agent, which reports at most as many
+	maxLost   = 256 // lost members in the view of an agent; a real agent reports no more
 )
 
 // short returns at most the first most characters of text. If it shortens the text, it returns a copy, so

@@ -26,24 +26,24 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// town answers for many agents, each at a host of its own.
+// town is a server that answers for many agents, each with its own host name.
 type town struct {
 	*httptest.Server
-	sees  map[string][]string // by agent; a member "-x" is lost, "=x" has left
+	sees  map[string][]string // by agent; "-x" is a lost member, "=x" has left
 	state map[string]string
 	hangs map[string]bool
 	hang  atomic.Int64       // agents that hang
-	last  int64              // of them, which ends the time of all; 0 = none does
-	stop  context.CancelFunc // ends it
-	urls  map[string]string  // of agents that state others
-	env   map[string]string  // of the one who asks
+	last  int64              // when this many agents hang, time runs out for all; 0 = never
+	stop  context.CancelFunc // ends the time that all agents have
+	urls  map[string]string  // for agents whose URL is not the usual one
+	env   map[string]string  // the environment of the command
 	told  sync.Map           // agents that were sent a token
-	long  string             // end of a message
-	calls func(call string)  // is called with each
-	raw   map[string]any     // answers by the path, behind the agent
-	same  []byte             // the rest of the answer of all agents about members
+	long  string             // added to the end of error messages
+	calls func(call string)  // called for each request
+	raw   map[string]any     // answers by agent and path
+	same  []byte             // the part of the answer about members that is the same for all agents
 	busy  atomic.Int64
-	most  atomic.Int64 // agents that were asked at a time
+	most  atomic.Int64 // maximum number of agents that were asked at the same time
 }
 
 func newTown(t *testing.T, sees map[string][]string) *town {
@@ -141,7 +141,7 @@ func (tn *town) members(id string, sees []string) clusterhttp.Members {
 	return m
 }
 
-// timeout is the time of an agent for an answer on a busy machine.
+// timeout is how long an agent may take to answer on a busy machine.
 const timeout = time.Minute
 
 func TestMain(m *testing.M) {
@@ -149,7 +149,7 @@ func TestMain(m *testing.M) {
 	m.Run()
 }
 
-// take asks all agents, beginning with one. All together have half as much again as one.
+// take asks all agents, starting with first. All agents together may take 1.5 times as long as one agent.
 func (tn *town) take(t *testing.T, first string, progress func(done, of int)) []Agent {
 	t.Helper()
 	o := new(session.Options)
@@ -158,7 +158,7 @@ func (tn *town) take(t *testing.T, first string, progress func(done, of int)) []
 	if err != nil {
 		t.Fatal(err)
 	}
-	dial := func(ctx context.Context, _, _ string) (net.Conn, error) { // also for https: it matters who is sent what
+	dial := func(ctx context.Context, _, _ string) (net.Conn, error) { // also for https, because the test is about who receives what
 		return new(net.Dialer).DialContext(ctx, "tcp", tn.Listener.Addr().String())
 	}
 	transport := &http.Transport{DialContext: dial, DialTLSContext: dial}
@@ -175,7 +175,7 @@ func (tn *town) take(t *testing.T, first string, progress func(done, of int)) []
 	return agents
 }
 
-// What the agents see is compared, and each problem named.
+// TestCheck: the check compares what the agents see, and names each problem.
 func TestCheck(t *testing.T) {
 	abc := []string{"a", "b", "c"}
 	for name, c := range map[string]struct {
@@ -291,9 +291,9 @@ func TestCheck(t *testing.T) {
 	}
 }
 
-// The token goes to the first agent, and to those that one with the token names: to none that an answer names
-// which came without it, and to this machine only if the first agent is there. Over plain http it is sent
-// only with --insecure.
+// TestTrust: the token is sent to the first agent, and to the agents that are named by an agent to which it was sent.
+// It is not sent to an agent that is named only in answers to requests without the token. It is sent to this machine
+// only if the first agent is on this machine, and over plain http only with --insecure.
 func TestTrust(t *testing.T) {
 	t.Parallel()
 	tn := newTown(t, map[string][]string{
@@ -339,7 +339,8 @@ func TestTrust(t *testing.T) {
 	}
 }
 
-// An answer makes no more work than the largest cluster would, and names only agents.
+// TestHostileAnswer: an answer causes no more work than an answer from the largest possible cluster, and can only point
+// to addresses of agents.
 func TestHostileAnswer(t *testing.T) {
 	full := &taking{known: make(map[lease.NodeID]*Agent)}
 	for i := range 2 * lease.MaxNodes {
@@ -376,7 +377,7 @@ func TestHostileAnswer(t *testing.T) {
 	}
 }
 
-// Of an answer, no more is kept than the answer of an agent needs.
+// TestLongAnswer: roost keeps no more of an answer than a normal agent's answer needs.
 func TestLongAnswer(t *testing.T) {
 	tn := newTown(t, map[string][]string{"a": {"a", "b", "foreign"}})
 	long := strings.Repeat("long", 1<<18)
@@ -416,7 +417,8 @@ func TestLongAnswer(t *testing.T) {
 	}
 }
 
-// An agent is asked once, also the first one if the session does not say where it is: its members do.
+// TestFirstOnce: each agent is asked once. This includes the first agent, even if the session does not know its URL and
+// its member list does.
 func TestFirstOnce(t *testing.T) {
 	agent := fakeagent.New(t)
 	at := agent.Env["ROOST_ADDR"]

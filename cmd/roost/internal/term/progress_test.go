@@ -8,7 +8,8 @@ import (
 	"time"
 )
 
-// Work that lasts has a line on a terminal, which goes with it. Short work and other outputs have none.
+// TestProgress: a long operation shows a progress line on a terminal, and the line disappears at the end. Short
+// operations and other outputs show none.
 func TestProgress(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, c := range []struct {

@@ -28,7 +28,7 @@ func (d *Screen) Show(layOut func(columns int) []Line) error {
 	home := ""
 	switch {
 	case d.drawn > 0 && (columns != d.columns || lines != d.lines):
-		home = "\x1b[2J\x1b[H" // the terminal has moved what was on the screen
+		home = "\x1b[2J\x1b[H" // the terminal has moved the content of the screen
 	case d.drawn > 0:
 		home = fmt.Sprintf("\r\x1b[%dA", d.drawn)
 	}

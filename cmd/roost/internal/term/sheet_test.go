@@ -10,8 +10,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// TestSheetFits: no line of any table is wider than the terminal, and nothing is cut where
-// there is room.
+// TestSheetFits: no line of any table is wider than the terminal, and nothing is cut if there is enough room.
 func TestSheetFits(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		columns := rapid.IntRange(1, 6).Draw(t, "columns")
@@ -41,8 +40,7 @@ func TestSheetFits(t *testing.T) {
 	})
 }
 
-// TestSheetLikeTabwriter: without colours and wide characters, the standard library's table
-// is the plain reference model.
+// TestSheetLikeTabwriter: without colors and wide characters, a sheet looks exactly like a table of text/tabwriter.
 func TestSheetLikeTabwriter(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		columns := rapid.IntRange(1, 5).Draw(t, "columns")
@@ -65,7 +63,7 @@ func TestSheetLikeTabwriter(t *testing.T) {
 	})
 }
 
-// TestFit: columns are cut before one is dropped, and no more than needed.
+// TestFit: columns are narrowed before a column is dropped, and never more than needed.
 func TestFit(t *testing.T) {
 	for _, c := range []struct {
 		widths []int
@@ -108,14 +106,14 @@ func TestClip(t *testing.T) {
 	}
 }
 
-// TestClipped: what a terminal would act on is cut as it is shown.
+// TestClipped: control characters are escaped before the text is cut, so the escapes count as they are shown.
 func TestClipped(t *testing.T) {
 	if got := TextLine("\x1b[K of an agent").Clipped(9).In(false); got != `\x1b[K o…` {
 		t.Errorf("got %q", got)
 	}
 }
 
-// TestTones: colours take no room.
+// TestTones: color codes do not count for the width of a column.
 func TestTones(t *testing.T) {
 	s := NewSheet("A\tB")
 	s.Row(Toned{"long", Bad}, Toned{"x", Plain})
@@ -129,7 +127,7 @@ func TestTones(t *testing.T) {
 	}
 }
 
-// TestWrapped: no line is too long unless a word is, and no word is lost.
+// TestWrapped: no line is too long, unless a single word is, and no word is lost.
 func TestWrapped(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		words := rapid.SliceOfN(rapid.StringMatching(`[a-z]{3,20}`), 10, 30).Draw(t, "words")

@@ -53,8 +53,8 @@ func (t Terminal) Size() (columns, lines int) {
 	return columns, lines
 }
 
-// Replace replaces the line at the cursor. An empty line clears it. Replace cuts the line to fit, because
-// text that wraps into the next row would not be cleared later.
+// Replace replaces the line at the cursor. An empty line clears it. Replace cuts the line to fit, because text that
+// wraps to the next row would not be cleared later.
 func (t Terminal) Replace(w io.Writer, l Line) {
 	if columns, _ := t.Size(); columns > 0 {
 		l = l.Clipped(columns - 1)

@@ -76,8 +76,8 @@ func (t *tour) observe(ctx context.Context) ([]view, error) {
 	return views, cmp.Or(err, context.Cause(ctx))
 }
 
-// view asks an agent for its members, table, owned partitions, history, rooms and pins. torn reports whether
-// the agent's state changed between the first and the last answer. The questions do not change any pins.
+// view asks an agent for its members, table, owned partitions, history, rooms and pins. torn reports whether the
+// agent's state changed between the first and the last answer. The requests do not change any pins.
 func (n *node) view(ctx context.Context, rooms []string, pinned bool) (v view, torn bool, err error) {
 	members, err := n.client.Members(ctx)
 	table, err2 := n.client.Partitions(ctx)
@@ -135,8 +135,8 @@ func (n *node) list(ctx context.Context, of lease.NodeID) (map[string]pin, error
 	return pins, n.problem(fmt.Sprintf("ask %s for the rooms that are pinned", n.id), err)
 }
 
-// visit asks every live agent for every room, all agents concurrently, as if people had connected to each of
-// them. After visit returns, each room is hosted by the node that it is pinned to.
+// visit asks every live agent for every room, as if people had connected to each of them. It asks the agents
+// concurrently. When visit returns, the node that a room is pinned to hosts the room.
 func (t *tour) visit(ctx context.Context, parties []party) ([]answer, error) {
 	nodes := t.live()
 	answers := make([]answer, len(nodes)*len(parties))

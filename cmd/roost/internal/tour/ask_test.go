@@ -27,7 +27,7 @@ func TestObserve(t *testing.T) {
 	s.set(want)
 	s.agents["a"].Set("GET /v1/members", func(n int) any {
 		m := s.membersOf(want[0])
-		m.Version = uint64(min(n, 6)) // answers from two tables are not used
+		m.Version = uint64(min(n, 6)) // the tour must not combine answers from two versions
 		return m
 	})
 	got, err := s.observe(t.Context())
@@ -52,7 +52,7 @@ func TestObserveOneThatDied(t *testing.T) {
 	if err := s.take(t.Context(), observe); err == nil || !strings.Contains(err.Error(), "ask b for lobby: the store is away") {
 		t.Errorf("got %v", err)
 	}
-	s.nodes[1].client.Base = "127.0.0.1:1" // no agent is there
+	s.nodes[1].client.Base = "127.0.0.1:1" // where no agent listens
 	if err := s.take(t.Context(), observe); err == nil || !strings.Contains(err.Error(), "ask b for its view: ") {
 		t.Errorf("got %v", err)
 	}
@@ -68,8 +68,7 @@ func TestObserveOneThatDied(t *testing.T) {
 	}
 }
 
-// TestVisitAgain: the tour repeats a question after a degraded answer and after an error
-// that may pass.
+// TestVisitAgain: the tour repeats a question after a degraded answer, and after a temporary error.
 func TestVisitAgain(t *testing.T) {
 	s := newScene(t, ab, "abab", homes)
 	var want []answer
@@ -102,7 +101,7 @@ func TestVisitAgain(t *testing.T) {
 	}
 }
 
-// TestGivesUp: the tour does not wait long for a store that hangs, and its error says what the agent said last.
+// TestGivesUp: the tour does not wait long for a store that hangs, and its error includes the agent's last answer.
 func TestGivesUp(t *testing.T) {
 	for name, c := range map[string]struct {
 		status       int
@@ -179,7 +178,8 @@ func TestLoaded(t *testing.T) {
 	}
 }
 
-// TestPollFor: what is not over in time ends no step, because a check finds out. The end of the step does.
+// TestPollFor: if what the tour waits for takes too long, the step goes on, because a check will notice. If the step's
+// own time runs out, the step fails.
 func TestPollFor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		tour := &tour{out: newPrinter(new(agentproc.Log))}

@@ -12,7 +12,7 @@ import (
 	"github.com/roost-cluster/roost/placement"
 )
 
-// check is an invariant and, if it was violated, an example.
+// check is an invariant. If the invariant was violated, check also contains an example.
 type check struct {
 	what    string
 	problem string // the contradiction; empty if it held
@@ -301,8 +301,7 @@ func oneHost(pins map[string]pin, answers []answer) check {
 	return f.result("each room is hosted by the node that it is pinned to, and by no other node")
 }
 
-// alike reports the answers that send people of a room to a different node than the first answer does, or to
-// no node.
+// alike reports each answer that sends people of a room to a different node than the first answer, or to no node.
 func alike(answers []answer) (f problems) {
 	first := answers[0]
 	for _, a := range answers {

@@ -10,7 +10,7 @@ import (
 	"github.com/roost-cluster/roost/placement"
 )
 
-// one damages the view of one agent, all damages the views of all agents.
+// one damages the view of one agent. all damages the views of all agents.
 func one(i int, f func(v *view)) func([]view) { return func(v []view) { f(&v[i]) } }
 
 func all(f func(v *view)) func([]view) {
@@ -21,7 +21,7 @@ func all(f func(v *view)) func([]view) {
 	}
 }
 
-// TestAgreement breaks what agents agree on in every way that a check is to see.
+// TestAgreement damages what the agents agree on, in every way that a check must notice.
 func TestAgreement(t *testing.T) {
 	rooms := []string{"lobby", "stage", "attic", "cellar", "yard"}
 	for name, c := range map[string]struct {
@@ -72,12 +72,12 @@ func TestAgreement(t *testing.T) {
 	}
 }
 
-// TestMoves: what moved, and what must not have moved.
+// TestMoves tests the checks of which partitions moved, and which must not have moved.
 func TestMoves(t *testing.T) {
 	for name, c := range map[string]struct {
 		before, after string
-		to, from      string // problems when d joined, when b left
-		none          string // problem when nothing should have moved
+		to, from      string // problems expected if d has joined, or b has left
+		none          string // problem expected if nothing should have moved
 	}{
 		"a join":                  {"abcabc", "abdabd", "", "partition 2 moved from c to d", "partition 2 moved from c to d (and 1 more)"},
 		"a join, and more":        {"abcabc", "abdbbc", "partition 3 moved from a to b", "(and 2 more)", "(and 1 more)"},
@@ -102,7 +102,7 @@ func TestMoves(t *testing.T) {
 
 func TestShares(t *testing.T) {
 	moves := func(to string, n int) []move { return diff(nil, ownersOf(evenly(to, n))) }
-	// Of 1,024 partitions 205 are a fifth; five standard deviations are 64.
+	// A fifth of 1,024 partitions is 205. Five standard deviations are 64.
 	for moved, problem := range map[int]string{
 		0: "0 moved, expected about 205", 139: "139 moved", 141: "", 205: "", 269: "", 271: "271 moved", 1024: "1024 moved",
 	} {
@@ -119,14 +119,14 @@ func TestShares(t *testing.T) {
 		{moves("a", 200), "a took 200, expected about 50 (and 3 more)"},
 		{moves("abcdx", 200), "40 went to x, which should get none"},
 		{append(moves("abcd", 200), move{1, "x", ""}), "1 went to none"},
-		{moves("ab", 4), ""}, // two each of four: too few to judge
+		{moves("ab", 4), ""}, // four moves are too few for a judgment
 		{nil, ""},
 	} {
 		expectCheck(t, spread(c.moves, heirs), c.problem)
 	}
 }
 
-// TestDraining: a drained node stays a member and owns nothing.
+// TestDraining: a draining node stays a member and owns nothing.
 func TestDraining(t *testing.T) {
 	for name, c := range map[string]struct {
 		damage  func(v []view)
@@ -147,22 +147,22 @@ func TestDraining(t *testing.T) {
 	}
 }
 
-// TestExpired: another node's lease may expire.
+// TestExpired: the check fails if the lease of the given node expires, but not if another node's lease expires.
 func TestExpired(t *testing.T) {
 	earlier, views := fleet(abc, "aacc", nil), fleet(abc, "aacc", nil)
 	views[2].expired = map[lease.NodeID]int{"a": 1, "b": 2}
 	expectCheck(t, noneExpired("b", earlier, views), "the lease of b expired, says c")
 	expectCheck(t, noneExpired("c", earlier, views), "")
-	earlier[2].expired = map[lease.NodeID]int{"b": 2} // it has come back since
+	earlier[2].expired = map[lease.NodeID]int{"b": 2} // these leases had already expired before
 	expectCheck(t, noneExpired("b", earlier, views), "")
 }
 
-// TestPins breaks what agents report of pinned rooms in every way that a check is to see.
+// TestPins damages what the agents report about pinned rooms, in every way that a check must notice.
 func TestPins(t *testing.T) {
 	setPin := func(i int, room string, p pin) func([]view) { return one(i, func(v *view) { v.pins[room] = p }) }
 	for name, c := range map[string]struct {
 		damage                          func(v []view)
-		mislead                         func(a []answer) []answer // three of each agent: attic, stage, yard
+		mislead                         func(a []answer) []answer // each agent gives three answers: attic, stage, yard
 		pins, orphans, resolved, hosted string                    // a part of each problem; "" = held
 	}{
 		"sound":         {},
@@ -238,14 +238,14 @@ func TestPins(t *testing.T) {
 	}
 }
 
-// TestMovedPins: which pins moved, and which must not have moved.
+// TestMovedPins tests the checks of which pins moved, and which must not have moved.
 func TestMovedPins(t *testing.T) {
 	before := map[string]pin{"attic": {"a", 17, 3}, "lobby": {"b", 18, 3}, "stage": {"b", 19, 3}}
 	toA, toC := pin{"a", 20, 3}, pin{"c", 20, 3}
 	const moved = " was pinned to "
 	for name, c := range map[string]struct {
 		change     map[string]pin
-		stay, from string // problems when nothing was to move, when b has gone
+		stay, from string // problems expected if no pin should have moved, or if b is gone
 	}{
 		"nothing moved":      {nil, "", "lobby is still pinned to b (and 1 more)"},
 		"those of b":         {map[string]pin{"lobby": toA, "stage": toC}, "lobby" + moved + "b (epoch 18, 3 people), now to a (epoch 20,", ""},
@@ -266,7 +266,7 @@ func TestMovedPins(t *testing.T) {
 	expectCheck(t, pinsStay(before, merged(before, map[string]pin{"yard": toA})), "")
 }
 
-// TestBigRoom: the room that is too big for its owner by the hash.
+// TestBigRoom tests the checks of a room that is too big for its owner by hash.
 func TestBigRoom(t *testing.T) {
 	source := func(i int, s affinity.Source, again bool) func([]answer) {
 		return func(a []answer) { a[i].Source, a[i].again = s, again }

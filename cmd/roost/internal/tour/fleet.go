@@ -58,7 +58,7 @@ func (t *tour) spawn(args ...string) (*node, error) {
 		"--cluster", t.cluster, "--bind", "127.0.0.1:0", "--http", "127.0.0.1:0",
 		"--capacity", strconv.Itoa(capacity), "--report-load",
 	}, args...)...)
-	cmd.Env = append(cmd.Env, "ROOST_REDIS="+t.redis) // not an argument, because every user of this machine can read those
+	cmd.Env = append(cmd.Env, "ROOST_REDIS="+t.redis) // not an argument, because every user of this machine can read arguments
 	p, err := agentproc.Start(cmd, &agentproc.Log{Tail: 20})
 	if err != nil {
 		return nil, fmt.Errorf("tour: start %s: %w", id, err)
@@ -98,8 +98,8 @@ func (t *tour) owners() (ids []lease.NodeID) {
 	return ids
 }
 
-// pick returns a random node for the next event: if possible, an active node with pinned rooms. pick never
-// returns the first node, because other nodes join through it.
+// pick returns a random node for the next event. If possible, it returns an active node with pinned rooms. It never
+// returns the first node, because other nodes join through the first node.
 func (t *tour) pick() *node {
 	streams := streamsOf(t.seen[0].pins)
 	active := slices.DeleteFunc(t.live()[1:], func(n *node) bool { return n.state != lease.Active })
@@ -142,8 +142,8 @@ func (t *tour) poll(ctx context.Context, since time.Time, look func() (progress 
 	}
 }
 
-// pollFor is like poll, but returns no error after the time limit. The checks that follow find out what is
-// wrong.
+// pollFor is like poll, but returns no error when the time limit is reached, because the checks that follow find out
+// what is wrong.
 func (t *tour) pollFor(
 	ctx context.Context, limit time.Duration, since time.Time, look func(context.Context) (progress string, err error),
 ) (time.Duration, error) {
@@ -203,7 +203,7 @@ func (t *tour) agreed(ctx context.Context, since time.Time, verb string) (time.D
 	return took, behind.problem("the agents do not agree: "+why, err)
 }
 
-// lacks returns why an agent does not agree with the others yet, or "" if it agrees. agents has the answers
+// lacks returns why an agent does not agree with the other agents yet, or "" if it agrees. agents contains the answers
 // of all agents.
 func (t *tour) lacks(n *node, agents []survey.Agent) string {
 	i := slices.IndexFunc(agents, func(a survey.Agent) bool { return a.ID == n.id })
@@ -243,8 +243,8 @@ func (n *node) exits(ctx context.Context, asked error) check {
 	return c
 }
 
-// stop ends all running agents. After Ctrl-C, it kills them sooner, because after a crash of another node an
-// agent can take longer to send its leave message.
+// stop ends all running agents. After Ctrl-C, it kills them sooner instead of waiting for their leave messages, which
+// take longer if another node has crashed.
 func (t *tour) stop(ctx context.Context) {
 	var running []*agentproc.Process
 	for _, n := range t.nodes {
@@ -252,7 +252,7 @@ func (t *tour) stop(ctx context.Context) {
 			running = append(running, n.Process)
 		}
 	}
-	if !t.o.Once || ctx.Err() != nil { // else the verdict is the last line
+	if !t.o.Once || ctx.Err() != nil { // otherwise, the verdict is the last line
 		t.out.line("Stopping.")
 	}
 	t.release(ctx)

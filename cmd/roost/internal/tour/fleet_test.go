@@ -14,7 +14,7 @@ import (
 	"github.com/roost-cluster/roost/lease"
 )
 
-// TestAgreed: the tour waits for each obstacle to agreement, and names it when it gives up.
+// TestAgreed: if something prevents the agents from agreeing, the tour waits, and names the reason when it gives up.
 func TestAgreed(t *testing.T) {
 	sound := all(func(*view) {})
 	for _, c := range []struct {
@@ -51,7 +51,7 @@ func TestAgreed(t *testing.T) {
 	}
 }
 
-// TestAgreedTooLate: the step's time ends when the agents have just agreed.
+// TestAgreedTooLate: the step's time runs out just when the agents have agreed.
 func TestAgreedTooLate(t *testing.T) {
 	s := newScene(t, ab, "abab", nil)
 	enough := errors.New("enough")
@@ -70,7 +70,7 @@ func TestAgreedTooLate(t *testing.T) {
 	}
 }
 
-// TestExits: a process that was asked to leave has to end by itself, in time, and well.
+// TestExits: a process that was asked to leave must end on its own, in time, and without an error.
 func TestExits(t *testing.T) {
 	soon, cancel := context.WithTimeoutCause(t.Context(), time.Millisecond, errors.New("it takes long"))
 	defer cancel()
@@ -97,7 +97,7 @@ func TestExits(t *testing.T) {
 	}
 }
 
-// TestPick: events happen to a node with rooms, if there is one.
+// TestPick: the tour picks a node with rooms for its events, if there is such a node.
 func TestPick(t *testing.T) {
 	s := newScene(t, abc, "abcabc", nil)
 	picked := make(map[lease.NodeID]int)
@@ -115,7 +115,7 @@ func TestPick(t *testing.T) {
 	}
 }
 
-// TestGrace: Ctrl-C shortens a stop that has begun.
+// TestGrace: Ctrl-C shortens a stop that is already in progress.
 func TestGrace(t *testing.T) {
 	for at, want := range map[time.Duration]time.Duration{
 		-1: hurryTime, 5 * time.Second: 5*time.Second + hurryTime, 19 * time.Second: stopTime, time.Minute: stopTime,

@@ -25,13 +25,13 @@ import (
 // front serves the dashboard with its buttons, and forwards API requests to one of the agents. When that
 // agent is killed or paused, front switches to another agent.
 //
-//	GET  /demo                   the running nodes, see stage
-//	POST /demo/add               start one more
-//	POST /demo/kill    {"id":N}  kill -9
-//	POST /demo/pause   {"id":N}  SIGSTOP
-//	POST /demo/resume  {"id":N}  SIGCONT
-//	POST /demo/drain   {"id":N}  give up what it owns
-//	POST /demo/undrain {"id":N}  own again
+//	GET  /demo                   return the running nodes: see stage
+//	POST /demo/add               start another node
+//	POST /demo/kill    {"id":N}  send SIGKILL
+//	POST /demo/pause   {"id":N}  send SIGSTOP
+//	POST /demo/resume  {"id":N}  send SIGCONT
+//	POST /demo/drain   {"id":N}  drain the node
+//	POST /demo/undrain {"id":N}  undrain the node
 type front struct {
 	addr   string
 	server *http.Server
@@ -143,7 +143,7 @@ func (f *front) press(w http.ResponseWriter, r *http.Request) {
 	case obey == nil:
 		refuse(w, http.StatusConflict, clusterhttp.CodeNotReady, "the tour is still running; after it, you can change the cluster")
 	default:
-		stage, problem := (*obey)(action, id) // in about a second
+		stage, problem := (*obey)(action, id) // takes about a second
 		if problem != nil {
 			send(w, problem.Status, problem)
 			return

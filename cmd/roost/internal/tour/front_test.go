@@ -16,7 +16,7 @@ import (
 	"github.com/roost-cluster/roost/lease"
 )
 
-// TestFrontGuard: which requests may press a button, and when.
+// TestFrontGuard checks which requests may press a button, and when.
 func TestFrontGuard(t *testing.T) {
 	f, err := openFront(t.Context(), "127.0.0.1:0", dashboard.Info{Demo: true})
 	if err != nil {
@@ -52,7 +52,7 @@ func TestFrontGuard(t *testing.T) {
 			{"POST", "/demo/kill", `{"id":"a"}`, "Content-Type: text/plain; x=application/json", 400, 400, "JSON"},
 			{"POST", "/demo/kill", `{"id":`, "", 400, 400, "the body"},
 			{"POST", "/demo/kill", `{"id":"` + strings.Repeat("a", 2000) + `"}`, "", 400, 400, "too large"},
-			{"GET", "/demo/kill", "", "", 503, 503, "no agent"}, // it goes to the agent, which has none
+			{"GET", "/demo/kill", "", "", 503, 503, "no agent"}, // GET requests are forwarded, but there is no agent
 			{"GET", "/v1/members", "", "", 503, 503, "no agent"},
 		} {
 			r := httptest.NewRequest(c.method, c.path, strings.NewReader(c.body))
@@ -77,7 +77,7 @@ func TestFrontGuard(t *testing.T) {
 	}
 }
 
-// TestFrontAims: a stream ends when another agent answers, so that its reader reconnects.
+// TestFrontAims: when the page switches to another agent, open streams end so that their readers reconnect.
 func TestFrontAims(t *testing.T) {
 	f, err := openFront(t.Context(), "127.0.0.1:0", dashboard.Info{})
 	if err != nil {
@@ -112,7 +112,7 @@ func TestFrontAims(t *testing.T) {
 	}
 }
 
-// TestFrontIsQuiet: an agent that is killed while it answers leaves no line of Go's log on the user's terminal.
+// TestFrontIsQuiet: if an agent is killed while it answers, Go's HTTP server prints nothing on the user's terminal.
 func TestFrontIsQuiet(t *testing.T) {
 	f, err := openFront(t.Context(), "127.0.0.1:0", dashboard.Info{})
 	if err != nil {

@@ -76,7 +76,7 @@ node-10 was killed        0    0.0 %       none       0       0    0.0 s  2 of 3
 	}
 }
 
-// TestOutputThatFails: a tour that could not be read has not succeeded.
+// TestOutputThatFails: the tour fails if its output cannot be written.
 func TestOutputThatFails(t *testing.T) {
 	for n := range 3 {
 		p := newPrinter(&full{room: n})
@@ -88,7 +88,7 @@ func TestOutputThatFails(t *testing.T) {
 	}
 }
 
-// full is an output with room for some lines.
+// full is an output with room for a number of writes.
 type full struct{ room int }
 
 func (f *full) Write(b []byte) (int, error) {
@@ -107,7 +107,7 @@ func TestTerminalOutput(t *testing.T) {
 	p.waited()
 	want := "\r\x1b[2m    1.0 s  first\x1b[0m\x1b[K" + // a line that is overwritten
 		"\r\x1b[2m    2.0 s  then\x1b[0m\x1b[K" +
-		"\r\x1b[K" + // and leaves nothing behind
+		"\r\x1b[K" + // the line disappears
 		"   \x1b[32mheld\x1b[0m    it is so\n"
 	if diff := cmp.Diff(want, b.String()); diff != "" {
 		t.Error(diff)

@@ -27,7 +27,7 @@ import (
 	"github.com/roost-cluster/roost/lease"
 )
 
-// walk is a tour in the background.
+// walk is a tour that runs in the background.
 type walk struct {
 	*agentproc.Log
 	ended chan error
@@ -45,8 +45,8 @@ func startWalk(t *testing.T, o Options) walk {
 	return w
 }
 
-// startDemo starts a tour as a user does. Its stand-in for Redis has no race detector in the way: on a
-// starved machine it would answer no agent in time.
+// startDemo starts a tour as a user does, in a process without the race detector. With the race detector, the stand-in
+// for Redis would be too slow for the agents on a starved machine.
 func startDemo(t *testing.T, args ...string) walk {
 	t.Helper()
 	cmd := exec.Command(agenttest.Binary(t), append([]string{"demo"}, args...)...)
@@ -65,7 +65,7 @@ func startDemo(t *testing.T, args ...string) walk {
 	return w
 }
 
-// shows waits until the tour prints a text. As long as it prints anything, it goes on.
+// shows waits until the tour prints a text. It keeps waiting as long as the tour prints anything.
 func (w walk) shows(t *testing.T, text string) {
 	t.Helper()
 	for seen := 0; !strings.Contains(w.String(), text); {
@@ -79,8 +79,8 @@ func (w walk) shows(t *testing.T, text string) {
 	}
 }
 
-// TestOnce: the whole tour on real processes and a real Redis, without the password of
-// Redis in the output, as a user sees it.
+// TestOnce runs the whole tour as a user sees it, with real processes and a real Redis. The output must not contain the
+// password of Redis.
 func TestOnce(t *testing.T) {
 	redis := redistest.Start(t, "--requirepass", "open-sesame")
 	redis.Do("SET", "roost:roost:{1}:r:lobby", "of another cluster")
@@ -114,7 +114,7 @@ func TestOnce(t *testing.T) {
 	}
 }
 
-// TestNoRedis: the tour does not begin without its Redis.
+// TestNoRedis: the tour does not start if its Redis does not answer.
 func TestNoRedis(t *testing.T) {
 	w := startWalk(t, Options{Nodes: 2, Once: true, Redis: "redis://:open-sesame@127.0.0.1:1"})
 	err := <-w.ended
@@ -124,8 +124,8 @@ func TestNoRedis(t *testing.T) {
 	}
 }
 
-// TestStay: the whole tour without a Redis. Without --once the cluster then stays up at the
-// given address, and ends with the process.
+// TestStay runs the whole tour without a Redis. Without --once, the cluster then stays up at the given address until
+// the process ends.
 func TestStay(t *testing.T) {
 	w := startDemo(t, "--nodes", "2", "--http", "127.0.0.1:0")
 	w.shows(t, "roost room all-hands --addr ")
@@ -152,7 +152,7 @@ func TestStay(t *testing.T) {
 	expectEnded(t, w.String(), 3)
 }
 
-// useButtons presses the buttons of a demo that has only node-1.
+// useButtons presses the buttons of a demo in which only node-1 is left.
 func useButtons(t *testing.T, client *clusterhttp.Client) {
 	t.Helper()
 	press := func(status int, action, body string) string {
@@ -190,13 +190,13 @@ func useButtons(t *testing.T, client *clusterhttp.Client) {
 	press(409, "drain", `{"id":"node-1"}`)
 	press(200, "resume", `{"id":"node-1"}`)
 	seen("node-1 is back", func(m clusterhttp.Members) bool { return m.Self == "node-1" && len(m.Members) == 2 })
-	press(200, "pause", `{"id":"node-4"}`) // it has to end all the same
+	press(200, "pause", `{"id":"node-4"}`) // a paused process must end with the demo, too
 	press(404, "kill", `{"id":"node-2"}`)
 	press(409, "dance", `{"id":"node-1"}`)
 }
 
-// TestInterrupted: Ctrl-C in the middle of the tour. This process runs it, so its first half is under the
-// race detector.
+// TestInterrupted presses Ctrl-C in the middle of the tour. The tour runs in this process, so the race detector checks
+// its first half.
 func TestInterrupted(t *testing.T) {
 	w := startWalk(t, Options{Once: true, Nodes: 2, Redis: redistest.Start(t).URL()})
 	w.shows(t, "is killed")
@@ -210,7 +210,7 @@ func TestInterrupted(t *testing.T) {
 	expectEnded(t, w.String(), 2)
 }
 
-// TestHangup: the demo ends in order when its terminal closes.
+// TestHangup: the demo shuts down cleanly when its terminal closes.
 func TestHangup(t *testing.T) {
 	handled := make(chan os.Signal, 1)
 	signal.Notify(handled, syscall.SIGHUP) // under nohup the demo would ignore it
@@ -224,14 +224,14 @@ func TestHangup(t *testing.T) {
 		t.Fatal(err)
 	}
 	redistest.Until(t, "it stops", func() bool { return strings.Contains(demo.Log.String(), "Stopping.") })
-	_ = demo.Signal(syscall.SIGHUP) // a terminal that closes sends two; the demo may have ended
+	_ = demo.Signal(syscall.SIGHUP) // a terminal that closes sends two signals; the demo may have ended by then
 	<-demo.Done()
 	if got := demo.State().ExitCode(); got != 130 || !strings.Contains(demo.Log.String(), "Stopping.") {
 		t.Errorf("%s:\n%s", demo.State(), demo.Log)
 	}
 }
 
-// TestAgentThatFails: an agent that does not start ends the tour, which shows its log.
+// TestAgentThatFails: if an agent does not start, the tour ends and shows the agent's log.
 func TestAgentThatFails(t *testing.T) {
 	exe := filepath.Join(t.TempDir(), "roost")
 	if err := os.WriteFile(exe, []byte("#!/bin/sh\necho the port is taken >&2\nexit 1\n"), 0o700); err != nil {
@@ -248,7 +248,7 @@ func TestAgentThatFails(t *testing.T) {
 	}
 }
 
-// TestNoOrphans: kill -9 of the tour itself leaves no agent behind.
+// TestNoOrphans: if the tour itself is killed with kill -9, no agent keeps running.
 func TestNoOrphans(t *testing.T) {
 	exe := agenttest.Binary(t)
 	t.Parallel()
@@ -267,7 +267,7 @@ func TestNoOrphans(t *testing.T) {
 	expectEnded(t, tour.Log.String(), 2)
 }
 
-// pids returns the processes of the agents that a tour started first, by its output.
+// pids returns the process ids of the agents that a tour started first, from its output.
 func pids(output string) []string {
 	var found []string
 	for _, m := range regexp.MustCompile(`pid (\d+), 127`).FindAllStringSubmatch(output, -1) {
@@ -276,7 +276,7 @@ func pids(output string) []string {
 	return found
 }
 
-// expectEnded checks that so many agents were started first and that all have ended.
+// expectEnded checks that the tour first started n agents, and that all of them have ended.
 func expectEnded(t *testing.T, output string, n int) {
 	t.Helper()
 	started := pids(output)

@@ -28,8 +28,8 @@ var (
 	homes = map[string]lease.NodeID{"attic": "a", "yard": "b"}
 )
 
-// fleet returns the views of agents that agree on a table, one letter for each
-// partition: "abba" gives the first partition to a. Three people are in each of the homes.
+// fleet returns the views of agents that agree on a table. The table has one letter for each partition: "abba" gives
+// the first partition to a. homes maps each room to its node, and each room has three people.
 func fleet(nodes []string, table string, homes map[string]lease.NodeID, rooms ...string) []view {
 	var views []view
 	for _, n := range nodes {
@@ -71,10 +71,10 @@ func ownersOf(table string) map[placement.Partition]lease.NodeID {
 	return owners
 }
 
-// evenly returns a table of n partitions that gives each node its turn.
+// evenly returns a table of n partitions that assigns them to the nodes in turn.
 func evenly(nodes string, n int) string { return strings.Repeat(nodes, n/len(nodes)+1)[:n] }
 
-// partiesIn returns the people who are in the rooms of a fleet.
+// partiesIn returns a party of three people for each room.
 func partiesIn(homes map[string]lease.NodeID) (parties []party) {
 	for _, room := range slices.Sorted(maps.Keys(homes)) {
 		parties = append(parties, party{room, 3})
@@ -82,13 +82,14 @@ func partiesIn(homes map[string]lease.NodeID) (parties []party) {
 	return parties
 }
 
-// scene is a tour among agents that answer as a test sets.
+// scene is a tour with fake agents, whose answers the test sets.
 type scene struct {
 	*tour
 	agents map[lease.NodeID]*fakeagent.Agent
 }
 
-// newScene returns a tour in its third step, among agents that agree on a table, with people in rooms at the given nodes.
+// newScene returns a tour in its third step. Its agents agree on a table, and the rooms with people are at the given
+// nodes.
 func newScene(t *testing.T, nodes []string, table string, homes map[string]lease.NodeID, rooms ...string) scene {
 	t.Helper()
 	web := &http.Client{Transport: &http.Transport{}}
@@ -116,8 +117,8 @@ func (s scene) printed() string { return s.out.w.(*agentproc.Log).String() }
 
 var errWaits = errors.New("the tour waits")
 
-// untilItWaits returns a context that ends when the tour has looked and shows what it waits for, if it waits since
-// the given time.
+// untilItWaits returns a context that ends when the tour prints what it waits for, and a time in the past. If the tour
+// is told that it has waited since that time, it prints this after its first look.
 func (s scene) untilItWaits(t *testing.T) (context.Context, time.Time) {
 	t.Helper()
 	ctx, cancel := context.WithCancelCause(t.Context())
@@ -126,7 +127,7 @@ func (s scene) untilItWaits(t *testing.T) (context.Context, time.Time) {
 	return ctx, time.Now().Add(-time.Hour)
 }
 
-// writer is called when something is written.
+// writer is a function that is called for each write.
 type writer func()
 
 func (w writer) Write(b []byte) (int, error) {
@@ -134,7 +135,7 @@ func (w writer) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// set has the agents answer by these views.
+// set makes the agents answer according to these views.
 func (s scene) set(views []view) {
 	for _, v := range views {
 		a := s.agents[v.by]
@@ -186,7 +187,7 @@ func (s scene) membersOf(v view) clusterhttp.Members {
 	return m
 }
 
-// answerOf is where an agent sends people by its pins.
+// answerOf returns an agent's answer about a room, according to the pins in its view.
 func answerOf(v view, room string, source affinity.Source) answer {
 	at := v.pins[room].node
 	return answer{by: v.by, RoomAssignment: clusterhttp.RoomAssignment{Room: room, Node: memberOf(at), Source: source, Hosted: at == v.by}}
@@ -196,7 +197,7 @@ func memberOf(id lease.NodeID) clusterhttp.Member {
 	return clusterhttp.Member{Profile: lease.Profile{ID: id}, State: lease.Active}
 }
 
-// first has an agent give another answer to its first requests of a kind.
+// first makes an agent answer its first n requests of a kind with other, and later requests with then.
 func (s scene) first(n int, id lease.NodeID, request string, other, then any) {
 	s.agents[id].Set(request, func(i int) any {
 		if i <= n {
@@ -208,7 +209,7 @@ func (s scene) first(n int, id lease.NodeID, request string, other, then any) {
 
 var away = clusterhttp.Problem{Status: http.StatusServiceUnavailable, Code: clusterhttp.CodeStore, Message: "the store is away"}
 
-// expectCheck checks that a check holds, if problem is "", or that it does not and names that.
+// expectCheck checks that a check held if problem is "". Otherwise, the check must have failed and named the problem.
 func expectCheck(t *testing.T, got check, problem string) {
 	t.Helper()
 	if got.what == "" || got.held() != (problem == "") || !strings.Contains(got.problem, problem) {

@@ -13,7 +13,7 @@ import (
 	"github.com/roost-cluster/roost/placement"
 )
 
-// TestStandIn: keys of the stand-in last as long as on a Redis, and scripts see the time.
+// TestStandIn: keys in the stand-in for Redis last as long as in Redis, and scripts see the correct time.
 func TestStandIn(t *testing.T) {
 	url, stop, err := standin.Start()
 	if err != nil {
@@ -33,7 +33,7 @@ func TestStandIn(t *testing.T) {
 	if res.Err != nil || !res.Done {
 		t.Fatalf("%+v", res)
 	}
-	// A new epoch is the time of the server in microseconds.
+	// A new epoch is the server's time in microseconds.
 	if off := time.UnixMicro(int64(res.Pin.Epoch)).Sub(began).Abs(); off > time.Minute {
 		t.Errorf("scripts see a time that is off by %v", off)
 	}

@@ -36,7 +36,7 @@ type staged struct {
 // buttons, and prints a line when an agent joins or ends.
 func (t *tour) stay(ctx context.Context) {
 	t.suggestNext()
-	var mu sync.Mutex // guards the nodes from here on
+	var mu sync.Mutex // held while the nodes are used from here on
 	locked := func(f func()) {
 		mu.Lock()
 		defer mu.Unlock()

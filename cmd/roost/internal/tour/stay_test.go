@@ -13,7 +13,7 @@ import (
 	"github.com/roost-cluster/roost/lease"
 )
 
-// TestSlowOrder: an order that takes long is not refused. The page shows its effect.
+// TestSlowOrder: an order that takes long is not reported as an error, because the page will show its effect.
 func TestSlowOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := &node{id: "a", client: &clusterhttp.Client{HTTP: &http.Client{Transport: transport(func(r *http.Request) (*http.Response, error) {
@@ -33,7 +33,7 @@ func TestSlowOrder(t *testing.T) {
 	})
 }
 
-// TestNoMoreNodes: the reason why no node is added.
+// TestNoMoreNodes: if no node can be added, the error gives the reason.
 func TestNoMoreNodes(t *testing.T) {
 	alone := &tour{nodes: []*node{{id: "a", state: lease.Active, paused: true}}}
 	crowd := new(tour)
@@ -47,7 +47,7 @@ func TestNoMoreNodes(t *testing.T) {
 	}
 }
 
-// TestOrderThatFails: an order that was not carried out changes nothing.
+// TestOrderThatFails: an order that could not be carried out changes nothing.
 func TestOrderThatFails(t *testing.T) {
 	p, err := agentproc.Start(exec.Command("go", "version"), nil)
 	if err != nil {

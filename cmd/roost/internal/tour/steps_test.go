@@ -12,8 +12,8 @@ import (
 	"github.com/roost-cluster/roost/lease"
 )
 
-// TestInvite: the same number of rooms for each node, and some that fill the owner of the
-// big room, so that it lacks headroom while the other nodes have it.
+// TestInvite: the number of rooms per node is the same for every cluster size, up to a maximum. Additional rooms fill
+// the owner of the big room, so that it lacks headroom while the other nodes have headroom.
 func TestInvite(t *testing.T) {
 	for _, nodes := range []int{2, 5, 20} {
 		tour := &tour{o: Options{Nodes: nodes}, seen: fleet(ab, evenly("ab", 64), nil), rng: newScene(t, nil, "", nil).rng}
@@ -48,7 +48,7 @@ func TestInvite(t *testing.T) {
 	}
 }
 
-// expectBroken checks which checks of a step did not hold, each by how it begins.
+// expectBroken compares the checks of a step that did not hold with the expected ones, by their beginnings.
 func expectBroken(t *testing.T, s scene, want []string) {
 	t.Helper()
 	if len(s.broken) != len(want) {
@@ -61,8 +61,8 @@ func expectBroken(t *testing.T, s scene, want []string) {
 	}
 }
 
-// TestBrokenStep: a step names partitions and rooms that should have stayed, or should
-// have moved, and the verdict repeats that.
+// TestBrokenStep: a step names partitions and rooms that should have stayed or should have moved. The verdict repeats
+// them.
 func TestBrokenStep(t *testing.T) {
 	const moved, host = "no pinned room moved: yard was pinned to b (epoch 17, 3 people), ", "each room is hosted by the node that it is pinned to, and by no other node: host of yard: by its pin "
 	for name, c := range map[string]struct {
@@ -112,10 +112,10 @@ func TestBrokenStep(t *testing.T) {
 	}
 }
 
-// TestOverrideStep: the step of the big room finds out where the room went.
+// TestOverrideStep: the step with the big room finds out where the room went.
 func TestOverrideStep(t *testing.T) {
 	for name, c := range map[string]struct {
-		homes  string // of the big room, by each agent
+		homes  string // where each agent sends people of the big room
 		broken []string
 	}{
 		"all to another node": {"ccc", nil},
@@ -150,8 +150,8 @@ func TestOverrideStep(t *testing.T) {
 	}
 }
 
-// TestRestart: a room that ends on a drained node starts on another node, where the tour
-// sees it from then on. A store that does not answer at first ends no tour.
+// TestRestart: a room that ends on a drained node starts on another node, and from then on, the tour sees it there. If
+// the store does not answer at first, the tour continues.
 func TestRestart(t *testing.T) {
 	for heir, problem := range map[lease.NodeID]string{"a": "", "b": "a sends people of yard to b (and 1 more)"} {
 		t.Run(string(heir), func(t *testing.T) {
@@ -178,8 +178,7 @@ func TestRestart(t *testing.T) {
 	}
 }
 
-// TestCrowd: the first question is not to the owner, which might guess, and the last
-// questions are to all agents.
+// TestCrowd: the tour does not ask the owner first, because the owner might guess. It asks all agents last.
 func TestCrowd(t *testing.T) {
 	s := newScene(t, abc, "abcabc", map[string]lease.NodeID{bigRoom: "c"})
 	for range 20 {
