@@ -11,7 +11,7 @@
 //	}
 //
 // A node publishes a [State] whenever its knowledge changes. A watcher receives a [Batch], which is the
-// difference between the last state that the watcher has seen and the newest state. There is no queue,
+// difference between the last state that the watcher has seen and the newest state. No queue is needed,
 // because a slow watcher skips intermediate states. So a slow watcher is never more than one batch behind,
 // needs memory for only one batch, and does not delay other watchers.
 //

@@ -236,7 +236,7 @@ func TestConfirmedFailure(t *testing.T) {
 		f.launch(slot, "--bind", gossip) // immediately, at the same address
 	})
 	f.agents[slot].Runs()
-	f.agree() // the table is the same as before, so also wait until no news is left
+	f.agree() // the table is the same as before the kill, so agree may return early
 	f.quiet(3 * time.Second)
 	if n := f.joins.Load() - joins; n != int64(len(f.agents)-1) {
 		t.Errorf("after a restart %d joins were seen, want one by each of the others", n)

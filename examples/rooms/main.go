@@ -27,7 +27,7 @@ import (
 func main() {
 	url := flag.String("redis", "", "URL of a Redis (default: memory of this process)")
 	flag.Parse()
-	slog.SetLogLoggerLevel(slog.LevelError) // the output shows enough
+	slog.SetLogLoggerLevel(slog.LevelError) // the output already shows what happens
 	ctx := context.Background()
 	var store pinstore.Store = pinstore.NewMemory()
 	if *url != "" {
