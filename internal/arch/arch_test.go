@@ -69,7 +69,11 @@ var house = []struct {
 		[]string{"lease", "placement", "cluster", "cluster/affinity/internal/liveness", "cluster/affinity/pinstore"},
 		"where a room fits follows from snapshots, and from what was placed before",
 	},
-	{"cluster/affinity/internal/rebalance", nil, "which room moves follows from numbers"},
+	{
+		"cluster/affinity/internal/rebalance",
+		[]string{"lease", "cluster", "cluster/affinity/internal/capacity"},
+		"which room moves, and where, follows from loads and reservations",
+	},
 	{
 		"cluster/affinity/internal/pincache",
 		[]string{"lease", "cluster/affinity/pinstore"},

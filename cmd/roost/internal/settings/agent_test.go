@@ -195,6 +195,7 @@ func TestEverySettingHasEverySource(t *testing.T) {
 		"capacity":             "9",
 		"weight":               "3",
 		"slow-start":           "2m",
+		"auto-weight":          "true",
 		"start-draining":       "true",
 		"app-version":          "v1",
 		"no-flap-damping":      "true",
