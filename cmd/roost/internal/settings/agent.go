@@ -118,7 +118,7 @@ func checkAlone(name string, values []string) error {
 		}
 	}
 	c := a.Cluster
-	c.ID = cmp.Or(c.ID, "x")
+	c.ID, c.Capacity = cmp.Or(c.ID, "x"), cmp.Or(c.Capacity, 1)
 	switch { // checkTogether compares them
 	case c.LeaseTTL > 0:
 		c.HeartbeatInterval = 10 * time.Millisecond
@@ -144,6 +144,9 @@ func (a *Agent) checkTogether(given map[string]chosen) (problems []error) {
 	if 10*c.LeaseTTL < 13*c.HeartbeatInterval && !ttl.bad && !heartbeat.bad {
 		problems = append(problems, fmt.Errorf("%s: ttl (%v) must be at least 1.3 times heartbeat (%v)",
 			cmp.Or(ttl.origin, heartbeat.origin), c.LeaseTTL, c.HeartbeatInterval))
+	}
+	if auto := given["auto-weight"]; c.AutoWeight && c.Capacity == 0 && !given["capacity"].bad {
+		problems = append(problems, fmt.Errorf("%s: this needs --capacity, because it compares the load with the capacity", auto.origin))
 	}
 	if a.requireKey && given["key-file"].origin == "" {
 		problems = append(problems, fmt.Errorf("%s: there is no --key-file; generate a key with roost keygen", given["require-key"].origin))
@@ -189,7 +192,7 @@ func (a *Agent) checkRooms(given map[string]chosen) (problems []error) {
 		problems = append(problems, fmt.Errorf("%s and %s: both give the URL of Redis; use one of them", url.origin, file.origin))
 	}
 	if url.origin == "" && file.origin == "" {
-		for _, name := range []string{"redis-timeout", "pin-ttl", "soft-ceiling", "hard-ceiling", "strict-ceiling", "report-load"} {
+		for _, name := range []string{"redis-timeout", "pin-ttl", "soft-ceiling", "hard-ceiling", "strict-ceiling", "limit-growth", "rebalance", "report-load"} {
 			if text := given[name].origin; text != "" {
 				a.Warnings = append(a.Warnings, text+" has no effect without --redis")
 			}

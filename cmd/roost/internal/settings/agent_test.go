@@ -389,6 +389,10 @@ func TestProblems(t *testing.T) {
 			nil, "",
 			`--http-token-reads "true": this needs --http-token-file, because without it anyone may change the node`,
 		},
+		{
+			"weight without a capacity", []string{"--auto-weight"}, nil, "",
+			`--auto-weight "true": this needs --capacity, because it compares the load with the capacity`,
+		},
 		{"no key", nil, nil, "require-key: true", `DIR/c:1: require-key "true": there is no --key-file; generate a key with roost keygen`},
 		{"unknown key", nil, nil, "ttl: 6s\nheartbeet: 2s\n", `DIR/c:2: unknown key "heartbeet"; did you mean heartbeat?`},
 		{"file in file", nil, nil, "config: x", `DIR/c:1: unknown key "config"`},
