@@ -50,7 +50,7 @@ func (c *callbacks) clock() (stop func()) {
 	return func() { close(ended) }
 }
 
-// note runs the probe in a goroutine. A probe that needs a lock of its caller never returns.
+// note runs the probe in a goroutine. If the probe needs a lock that its caller holds, the probe never returns.
 func (c *callbacks) note(name string) {
 	c.mu.Lock()
 	c.called[name] = true

@@ -12,7 +12,7 @@ import (
 	"github.com/roost-cluster/roost/cluster/affinity/pinstore"
 )
 
-// fresh is a store of which answers are fresh.
+// fresh is a store whose answers are fresh for a minute.
 type fresh struct{ pinstore.Store }
 
 func (f fresh) Swap(ctx context.Context, ops ...pinstore.Op) []pinstore.Result {
@@ -23,8 +23,8 @@ func (f fresh) Swap(ctx context.Context, ops ...pinstore.Op) []pinstore.Result {
 	return results
 }
 
-// The store does not know a resolver that was closed or refused. So the resolver must not answer calls from
-// its cache, because no notification would correct the cache.
+// The store no longer notifies a resolver that was closed or refused. So such a resolver must not answer calls from its
+// cache, because no notification would correct the cache.
 func TestStoreForgetsClosed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &faulty{Store: fresh{pinstore.NewMemory()}}

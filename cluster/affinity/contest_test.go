@@ -13,8 +13,7 @@ import (
 	"github.com/roost-cluster/roost/placement"
 )
 
-// deaf is a store that does not answer which nodes are alive, and records when it receives a heartbeat of
-// node a.
+// deaf is a store that does not say which nodes are alive, and records when it receives a heartbeat of node a.
 type deaf struct {
 	pinstore.Store
 
@@ -41,8 +40,8 @@ func (s *deaf) Heartbeat(ctx context.Context, self lease.Incarnation, ttl time.D
 	return s.Store.Heartbeat(ctx, self, ttl, ask)
 }
 
-// Even if many rooms are pinned to a node and the store does not say whether that node is dead, only one call
-// at a time asks the store. So this node's own heartbeats and rooms do not wait for one call per room.
+// Even if many rooms are pinned to a node and the store does not say whether that node is dead, only one call at a time
+// asks the store. Otherwise this node's own heartbeats and rooms would have to wait for one call per room.
 func TestUnansweredContest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &deaf{Store: pinstore.NewMemory()}

@@ -27,7 +27,7 @@ func TestEveryRoomCosts(t *testing.T) {
 	})
 }
 
-// A join does not lower the size of a running room; its host does.
+// A join must not lower the size of a running room. Only the room's host can lower it, with Touch.
 func TestJoinKeepsSize(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFleet(t, pinstore.NewMemory(), affinity.Config{PinTTL: 3 * time.Minute}, "a", "b")

@@ -31,7 +31,7 @@ var endings = map[string]func(context.Context, member) error{
 	"rooms.Close and Leave": func(ctx context.Context, m member) error { return errors.Join(m.rooms.Close(), m.agent.Leave(ctx)) },
 }
 
-// ended contains how long it took until other nodes had the rooms of a node that ended.
+// ended contains how long it took until other nodes had taken over the rooms of a node that ended.
 type ended struct {
 	named      time.Duration // until all other nodes name another one
 	failedOver time.Duration // until a room that nobody asks for is failed over
@@ -39,7 +39,7 @@ type ended struct {
 	early      int           // answers that name another node while the room is still hosted
 }
 
-// endOf ends a node that hosts two rooms, and watches the others.
+// endOf ends a node that hosts two rooms, and watches what the other nodes answer.
 func endOf(t *testing.T, of lease.NodeID, how string, all map[lease.NodeID]member) (e ended) {
 	t.Helper()
 	others := make(map[lease.NodeID]member)
@@ -110,8 +110,8 @@ func endOf(t *testing.T, of lease.NodeID, how string, all map[lease.NodeID]membe
 	return e
 }
 
-// watchEndings ends nodes in each way, and restarts a fleet node by node, so that survivors are young. start
-// starts a node.
+// watchEndings ends nodes in each of these ways. It also restarts the nodes of a fleet one after another, so that the
+// other nodes have not run for long. It starts each node with start.
 func watchEndings(t *testing.T, start func(id lease.NodeID, seeds []string) member) map[string]ended {
 	t.Helper()
 	all := make(map[lease.NodeID]member)
@@ -159,8 +159,8 @@ func watchEndings(t *testing.T, start func(id lease.NodeID, seeds []string) memb
 	return took
 }
 
-// A planned end moves rooms as fast as a crash, even if all survivors are younger than a TTL, and no answer
-// names a node that has left.
+// A planned end must move rooms as fast as a crash, even if all other nodes have run for less than a TTL. No answer may
+// name a node that has left.
 func TestEndings(t *testing.T) {
 	inFleet(t, "", func(t *testing.T, f *fleet) {
 		took := watchEndings(t, func(id lease.NodeID, _ []string) member {
@@ -178,7 +178,7 @@ func TestEndings(t *testing.T) {
 	})
 }
 
-// The same on real sockets and Redis. The times depend on the load of the machine: go test -v shows them.
+// The same test with real sockets and Redis. The times depend on the load of the machine, and go test -v shows them.
 func TestEndingsOnRedis(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {

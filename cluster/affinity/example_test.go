@@ -12,7 +12,7 @@ import (
 	"github.com/roost-cluster/roost/lease"
 )
 
-// A signalling server turns what moved into directives for its clients.
+// A signalling server turns the moves of rooms into directives for its clients.
 func ExampleMoved_Directive() {
 	moved := affinity.Moved{
 		Room: "standup", From: lease.Incarnation{Node: "node-a", Number: 1},
@@ -24,7 +24,7 @@ func ExampleMoved_Directive() {
 	// {"room":"standup","to":"node-b","addr":"b.example:443","reason":"node-a died","epoch":7} <nil>
 }
 
-// exampleNode is a cluster of one node, with rooms.
+// exampleNode starts a cluster of one node and returns the node's Resolver.
 func exampleNode() (*affinity.Resolver, func()) {
 	log := slog.New(slog.DiscardHandler)
 	agent, err := cluster.Start(context.Background(), cluster.Config{
@@ -56,7 +56,7 @@ func ExampleResolver_Serve() {
 	// <nil>
 }
 
-// A signalling server sends a client where its room lives, and each node that it gets.
+// A signalling server sends a client to the node of its room, and again whenever the room gets another node.
 func ExampleResolver_Follow() {
 	rooms, end := exampleNode()
 	defer end()
@@ -72,7 +72,8 @@ func ExampleResolver_Follow() {
 	// standup lives on node-1 at media-1.example.org:443
 }
 
-// A room with more subscribers than one node may have gets relays on other nodes: here there is only one node.
+// A room with too many subscribers for one node gets relays on other nodes. Here it gets none, because the cluster has
+// only one node.
 func ExampleResolver_Relays() {
 	rooms, end := exampleNode()
 	defer end()
@@ -112,7 +113,7 @@ func ExampleResolver_Host() {
 	// affinity: released
 }
 
-// Why a room lives where it does, for people.
+// Explain tells people why a room lives where it does.
 func ExampleResolver_Explain() {
 	rooms, end := exampleNode()
 	defer end()

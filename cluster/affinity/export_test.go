@@ -22,7 +22,7 @@ func (r *Resolver) Kill() {
 	r.work.endLog()
 }
 
-// Changed is what a store calls.
+// Changed notifies the resolver of a change, as a store does.
 func (r *Resolver) Changed(room string) { r.changed(room) }
 
 // TakeLocks acquires every lock of the resolver and of its hostings once.
@@ -51,7 +51,7 @@ func (r *Resolver) SweepSoon(p placement.Partition) { r.work.partitions.add(p) }
 // Forget evicts a room from the pin cache.
 func (r *Resolver) Forget(room string) { r.cache.Evict(room) }
 
-// CountLooks counts the looks at nodes from now on.
+// CountLooks counts the checks of nodes from now on.
 func (r *Resolver) CountLooks() *atomic.Int64 {
 	n, ended := new(atomic.Int64), r.shared.looks.ended
 	r.shared.looks.ended = func(ctx context.Context, at lease.Incarnation) bool {
@@ -61,7 +61,7 @@ func (r *Resolver) CountLooks() *atomic.Int64 {
 	return n
 }
 
-// HoldLooks makes looks at nodes last until the channel is closed, at most a second.
+// HoldLooks makes each check of a node last until the channel is closed, but at most a second.
 func (r *Resolver) HoldLooks() chan struct{} {
 	held := make(chan struct{})
 	r.shared.looks.ended = func(context.Context, lease.Incarnation) bool {

@@ -16,7 +16,7 @@ import (
 	"github.com/roost-cluster/roost/internal/redistest"
 )
 
-// farFleet is some agents whose Redis is a round trip away.
+// farFleet starts agents that reach Redis over a link with the given round trip, and returns their Resolvers.
 func farFleet(t *testing.T, roundTrip, budget time.Duration, ids ...string) (rooms []*affinity.Resolver) {
 	t.Helper()
 	server := redistest.Start(t)
@@ -74,7 +74,7 @@ func (j *joined) String() string {
 		j.took[len(j.took)/2].Round(time.Millisecond), j.took[len(j.took)*99/100].Round(time.Millisecond))
 }
 
-// joinAtRate has so many rooms a second begin, at each instance in turn.
+// joinAtRate resolves the given number of new rooms per second, at each instance in turn.
 func joinAtRate(t *testing.T, rooms []*affinity.Resolver, perSecond int, during time.Duration) *joined {
 	t.Helper()
 	var wait sync.WaitGroup
@@ -99,8 +99,9 @@ func joinAtRate(t *testing.T, rooms []*affinity.Resolver, perSecond int, during 
 	return j
 }
 
-// A budget lets connections to a Redis that is far away come up, and joins wait for their round trip. That joins do not queue behind
-// each other is shown in virtual time, by TestQueueDistant, and with -long here, by distance, on a machine with nothing else to do.
+// If the budget is large enough, clients can connect to a Redis that is far away, and joins wait for their round trip.
+// With -long, the test also shows for several round trips that joins do not queue behind each other, which requires a
+// machine with nothing else to do. TestQueueDistant shows the same in virtual time.
 func TestFarStore(t *testing.T) {
 	const ms = time.Millisecond
 	if !*affinity.Long {

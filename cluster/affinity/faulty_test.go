@@ -146,8 +146,8 @@ func (f *faulty) Index(
 
 func onShard(p placement.Partition) bool { return p%3 == 0 }
 
-// swapUp is Swap while a shard is down: the others perform their ops, and the answer waits
-// for a shard that hangs.
+// swapUp is Swap while a shard is down. The other shards perform their ops. If the shard hangs, the whole answer waits
+// for it.
 func (f *faulty) swapUp(ctx context.Context, ops []pinstore.Op) []pinstore.Result {
 	results := make([]pinstore.Result, len(ops))
 	down := errDown
@@ -184,8 +184,8 @@ func (f *faulty) Agree(ctx context.Context, self lease.Incarnation, ttl time.Dur
 	return f.Store.Agree(ctx, self, ttl, s)
 }
 
-// replaced is a store that a test empties, like a restarted server without persistence.
-// It notifies its users of that.
+// replaced is a store that a test can empty, like a server that restarts without persistence. When the store is
+// emptied, it notifies its users.
 type replaced struct {
 	mu    sync.Mutex
 	now   *pinstore.Memory

@@ -32,10 +32,10 @@ type fleet struct {
 	rooms map[string]*affinity.Resolver
 }
 
-// capacity of every node of a fleet, in forwarded streams.
+// capacity is the capacity of every node of a fleet, in forwarded streams.
 const capacity = 1000
 
-// addrOf is where clients reach the application of a node.
+// addrOf returns the address at which clients reach the application of a node.
 func addrOf(id string) string { return id + ".example:443" }
 
 func newFleet(t *testing.T, store pinstore.Store, cfg affinity.Config, ids ...string) *fleet {
@@ -51,7 +51,7 @@ func newFleet(t *testing.T, store pinstore.Store, cfg affinity.Config, ids ...st
 	return f
 }
 
-// inFleet runs a test in a bubble, with nodes of these names over a Memory.
+// inFleet runs a test in a bubble, with a fleet of the given nodes that share a Memory.
 func inFleet(t *testing.T, ids string, test func(t *testing.T, f *fleet)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -98,7 +98,7 @@ func (f *fleet) resolve(id, room string, size int) affinity.Assignment {
 	return a
 }
 
-// host resolves a room at one node, and hosts it on the node that the answer names.
+// host resolves a room at one node, and hosts the room on the node that Resolve returned.
 func (f *fleet) host(at, room string, size int) *affinity.Hosting {
 	f.t.Helper()
 	return f.hostAt(string(f.resolve(at, room, size).Node), room, size)
@@ -113,7 +113,7 @@ func (f *fleet) hostAt(id, room string, size int) *affinity.Hosting {
 	return h
 }
 
-// move moves the room r, unless it is there.
+// move calls Move for the room r on the node at.
 func (f *fleet) move(at, to string) affinity.Assignment {
 	f.t.Helper()
 	a, err := f.rooms[at].Move(f.t.Context(), "r", lease.NodeID(to))
@@ -152,7 +152,8 @@ func (f *fleet) published(id string) *published {
 	return p
 }
 
-// once fails the test unless some rooms moved, and each move was published once.
+// once fails the test unless the given number of rooms moved, and each move was published exactly once. The number must
+// not be 0.
 func (p *published) once(t *testing.T, moved int) map[string]affinity.Moved {
 	t.Helper()
 	rooms := make(map[string]affinity.Moved)
@@ -180,7 +181,7 @@ func (f *fleet) incarnation(id string) lease.Incarnation {
 	return lease.Incarnation{Node: self.ID, Number: self.Incarnation}
 }
 
-// not returns the first node that is not one of these.
+// not returns the first node that is not in ids.
 func (f *fleet) not(ids ...string) string {
 	f.t.Helper()
 	for _, id := range f.IDs() {
@@ -209,7 +210,7 @@ func lost(h *affinity.Hosting) bool {
 	}
 }
 
-// wantLost fails unless a hosting has ended because of want.
+// wantLost fails the test unless a hosting has ended with the error want.
 func wantLost(t *testing.T, h *affinity.Hosting, want error) {
 	t.Helper()
 	if !lost(h) || !errors.Is(h.Err(), want) {
@@ -235,8 +236,8 @@ func pins(t *testing.T, store pinstore.Store) map[string]pinstore.Pin {
 	return found
 }
 
-// onlyMovedFromC fails the test unless exactly the rooms of c, which died, have moved, to
-// nodes that are live, and none is lost.
+// onlyMovedFromC fails the test unless all rooms of c, which has died, have moved to live nodes. No other room may have
+// moved, and each room must still have a pin.
 func (f *fleet) onlyMovedFromC(before, after map[string]pinstore.Pin) (n int) {
 	f.t.Helper()
 	const gone = lease.NodeID("c")

@@ -12,12 +12,12 @@ import (
 	"github.com/roost-cluster/roost/cluster/affinity/pinstore"
 )
 
-// mute is a store that does not notify. A Memory notifies its user of its own claims, too.
+// mute is a store that does not notify. A Memory would notify its user even of the user's own claims.
 type mute struct{ *pinstore.Memory }
 
 func (mute) Notify(func(string)) (stop func()) { return func() {} }
 
-// BenchmarkFirstClaim is what a first join costs the resolver, with a store that answers at once.
+// BenchmarkFirstClaim measures what the first join of a room costs the resolver if the store answers immediately.
 func BenchmarkFirstClaim(b *testing.B) {
 	quiet := slog.New(slog.DiscardHandler)
 	agent, err := cluster.Start(b.Context(), cluster.Config{ID: "bench", Bind: "127.0.0.1:0", Network: cluster.Local, Log: quiet})

@@ -16,7 +16,8 @@ import (
 	"github.com/roost-cluster/roost/cluster/affinity/pinstore"
 )
 
-// callersOf has some callers resolve the room r on node a, patient and impatient ones in turn, and returns their answers.
+// callersOf starts several callers that resolve the room r on node a, and returns their answers. Every second caller
+// has a context that can be cancelled.
 func callersOf(t *testing.T, f *fleet, callers int) (answers []affinity.Assignment) {
 	t.Helper()
 	canEnd, cancel := context.WithCancel(t.Context())
@@ -40,8 +41,8 @@ func callersOf(t *testing.T, f *fleet, callers int) (answers []affinity.Assignme
 	return answers
 }
 
-// Callers share a call to the store, whether or not the first caller can give up. If it cannot, the call
-// needs no goroutine.
+// Callers share a call to the store, whether or not the first caller's context can be cancelled. If it cannot be
+// cancelled, the call needs no additional goroutine.
 func TestCallersShareACall(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		data := &slow{Store: pinstore.NewMemory()}
@@ -70,7 +71,8 @@ func TestCallersShareACall(t *testing.T) {
 	})
 }
 
-// A callback panics for the first caller, which asks on its own goroutine. The callers that share its call get an answer.
+// A callback panics while the first caller queries the store on its own goroutine. The callers that share this query
+// must still get an answer.
 func TestPanicOfFirstCaller(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		panics := make(chan struct{})
@@ -101,7 +103,8 @@ func TestPanicOfFirstCaller(t *testing.T) {
 	})
 }
 
-// A resolver is closed while a caller waits for a store that hangs. Both end in time.
+// A resolver is closed while a caller waits for a store that hangs. Close and the caller's Resolve must both return in
+// time.
 func TestCloseDuringResolve(t *testing.T) {
 	for name, canEnd := range map[string]bool{"the caller can give up": true, "the caller cannot give up": false} {
 		t.Run(name, func(t *testing.T) {

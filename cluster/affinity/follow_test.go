@@ -31,8 +31,8 @@ func wantFollowed(t *testing.T, what string, got *[]reconnect.Directive, n int, 
 	}
 }
 
-// A caller receives the room's first node, a move on request and a failover, at a
-// node that has nothing else to do with the room.
+// A caller of Follow receives the room's first node, its node after a Move, and its node after a failover. The caller's
+// own node has nothing else to do with the room.
 func TestFollow(t *testing.T) {
 	inFleet(t, "a b c d", func(t *testing.T, f *fleet) {
 		const at = "a"
@@ -78,7 +78,8 @@ func TestFollow(t *testing.T) {
 	})
 }
 
-// A move during an outage of the notifications is found afterwards, without a resolve.
+// A node is not notified of a move because its cache has evicted the room. Follow must find the move anyway, without a
+// call of Resolve.
 func TestFollowFindsMissedMoves(t *testing.T) {
 	inFleet(t, "a b c", func(t *testing.T, f *fleet) {
 		h := f.host("b", "r", 3)
@@ -93,8 +94,8 @@ func TestFollowFindsMissedMoves(t *testing.T) {
 	})
 }
 
-// An agent that is cut off from gossip sends its clients to the address of a node that it knew before. If it
-// does not know the node's address, the directive follows once it does.
+// An agent that is cut off from gossip sends its clients to the last known address of a node. If the agent does not
+// know the node's address yet, Follow yields the directive once the agent knows it.
 func TestFollowInCut(t *testing.T) {
 	inFleet(t, "a b c", func(t *testing.T, f *fleet) {
 		f.host("b", "r", 3)
@@ -126,8 +127,8 @@ func TestFollowInCut(t *testing.T) {
 	})
 }
 
-// A host that restores its pin, because the store has lost it, gets a greater epoch. The room has not
-// moved, and its clients must not connect again; the next move has news for them.
+// The store has lost a pin, and the host restores it with a greater epoch. The room has not moved, so its clients must
+// not reconnect. The next move must yield a directive again.
 func TestFollowIgnoresRestoredPins(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		data := newReplaced()

@@ -12,7 +12,7 @@ import (
 	"github.com/roost-cluster/roost/cluster/clustertest"
 )
 
-// headroom compares the headroom of a node with want.
+// headroom fails the test unless the headroom of a node is want.
 func (f *fleet) headroom(what, id string, want int64) {
 	f.t.Helper()
 	if got := f.rooms[id].Stats().Headroom; got != want {
@@ -76,7 +76,7 @@ func TestHeadroomUnknown(t *testing.T) {
 	})
 }
 
-// The counters tell joins that found headroom from joins above the soft ceiling, and from refused joins.
+// The counters distinguish joins that found headroom, joins above the soft ceiling, and refused joins.
 func TestWithoutHeadroom(t *testing.T) {
 	for name, d := range map[string]affinity.Demand{"anywhere": {}, "by preference": {Prefer: []string{"zone:eu"}}} {
 		t.Run(name, func(t *testing.T) {
@@ -117,7 +117,7 @@ func TestWithoutHeadroom(t *testing.T) {
 	}
 }
 
-// A node that reports no load is crowded as soon as the rooms placed from here fill it.
+// A node that reports no load counts as crowded as soon as the rooms that this instance has placed there fill it.
 func TestWithoutHeadroomOrLoad(t *testing.T) {
 	for name, d := range map[string]affinity.Demand{"anywhere": {}, "by preference": {Prefer: []string{"zone:eu"}}} {
 		t.Run(name, func(t *testing.T) {

@@ -9,7 +9,8 @@ import (
 	"github.com/roost-cluster/roost/lease"
 )
 
-// Events that go on share an entry, until they pause or last too long. Many nodes share one, too.
+// Events of the same kind, node and reason share an entry, unless there is a pause between them or the entry has lasted
+// too long. If too many nodes have such events, the remaining nodes share an entry.
 func TestHistoryIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var h history

@@ -14,7 +14,7 @@ import (
 	"github.com/roost-cluster/roost/cluster/affinity/pinstore"
 )
 
-// told returns the history of an instance, a line for each event.
+// told returns the history of an instance, as one line per event.
 func (f *fleet) told(id string) (lines []string) {
 	for _, e := range f.rooms[id].History() {
 		line := fmt.Sprint(e.Kind, " ", e.Member, " ", e.Reason, e.Why)
@@ -43,8 +43,9 @@ func (f *fleet) hostedAt(id string) (n int) {
 	return n
 }
 
-// Rooms that move are one event, however many they are, with the reason. Instances that learn of a move from the store
-// tell the same reason as the instance that has moved the room, even before they know that the node is dead.
+// All rooms that leave a node for the same reason are one event, no matter how many rooms move. Instances that learn of
+// a move from the store give the same reason as the instance that moved the room, even before they know that the node
+// is dead.
 func TestHistoryOfMoves(t *testing.T) {
 	inFleet(t, "a b c", func(t *testing.T, f *fleet) {
 		for _, room := range names(300) {
@@ -94,7 +95,7 @@ func TestHistoryOfMoves(t *testing.T) {
 	})
 }
 
-// A drained node that is asked to host a room again passes it on, and says so.
+// If a drained node is asked to host a room again, it moves the room away, and gives the drain as the reason.
 func TestReasonOfDrainedNode(t *testing.T) {
 	inFleet(t, "a b", func(t *testing.T, f *fleet) {
 		node := string(f.resolve("a", "r", 1).Node)
@@ -116,7 +117,7 @@ func TestReasonOfDrainedNode(t *testing.T) {
 	})
 }
 
-// An outage is two events, and a loss of data is one, with another one for the restored pins.
+// An outage of the store adds two events. A loss of data adds one event, and the restored pins add another.
 func TestHistoryOfStore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		data := newReplaced()
@@ -147,7 +148,7 @@ func TestHistoryOfStore(t *testing.T) {
 	})
 }
 
-// Rooms that two nodes hosted without the store are one event at the node that lost them.
+// If two nodes hosted the same rooms without the store, the node that loses these rooms adds a single event.
 func TestHistoryOfConflict(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &faulty{Store: pinstore.NewMemory()}

@@ -53,8 +53,8 @@ func TestHost(t *testing.T) {
 	})
 }
 
-// A long meeting keeps its pin; the pin of an abandoned room expires. A room that is hosted shortly
-// before its pin expires keeps the pin, although its host has not written it yet.
+// The pin of a hosted room must not expire, but the pin of an abandoned room must. If a room is hosted shortly before
+// its pin expires, the room keeps the pin, although the host has not refreshed it yet.
 func TestPinTTL(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFleet(t, pinstore.NewMemory(), affinity.Config{PinTTL: 3 * time.Minute}, "a", "b")
@@ -97,8 +97,8 @@ func TestGrowthIsWritten(t *testing.T) {
 	})
 }
 
-// A participant comes back between the end of a hosting and the deletion of its pin. The
-// deletion takes effect at once, or a second after the caller has given up.
+// A participant returns after a hosting has ended, but before its pin is deleted. The deletion takes effect
+// immediately, or a second after its caller has given up.
 func TestHostDuringRelease(t *testing.T) {
 	for name, late := range map[string]bool{"answered": false, "late": true} {
 		t.Run(name, func(t *testing.T) {
@@ -154,8 +154,8 @@ func TestMovedFromFullCache(t *testing.T) {
 	})
 }
 
-// Between the store's answer to Host and the start of the hosting, the room is moved, and the node learns
-// that from a notification.
+// After the store has answered Host, but before the hosting starts, another node moves the room. This node learns of
+// the move from a notification, and the hosting must end.
 func TestMovedDuringHost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &faulty{Store: pinstore.NewMemory()}
@@ -176,7 +176,7 @@ func TestMovedDuringHost(t *testing.T) {
 	})
 }
 
-// A hosting ends while the keeper restores its pin: the new pin is deleted again.
+// A hosting ends while the keeper restores its pin. The restored pin must be deleted again.
 func TestReleaseDuringRestore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		data := newReplaced()
@@ -194,8 +194,7 @@ func TestReleaseDuringRestore(t *testing.T) {
 	})
 }
 
-// A paused node loses its hostings although no other node has taken the rooms, and without
-// a call of Host.
+// A paused node loses its hostings, even if no other node has taken the rooms and nobody calls Host.
 func TestPauseAlone(t *testing.T) {
 	inFleet(t, "a", func(t *testing.T, f *fleet) {
 		h := f.host("a", "r", 2)
@@ -245,8 +244,8 @@ func TestReleaseElsewhere(t *testing.T) {
 	})
 }
 
-// A node is live again after a pause, and its keeper goroutine is still waiting for the store. Host must not
-// return a hosting from before the pause.
+// A node is live again after a pause, but its keeper goroutine is still waiting for the store. Host must not return a
+// hosting from before the pause.
 func TestFencedHosting(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := pinstore.NewMemory()
@@ -379,7 +378,7 @@ func TestPressure(t *testing.T) {
 	})
 }
 
-// An isolated node owns no partitions, but its rooms stay while the store hears from it.
+// An isolated node owns no partitions, but keeps its rooms while its heartbeats reach the store.
 func TestRoomsOfAnIsolatedNode(t *testing.T) {
 	inFleet(t, "a b", func(t *testing.T, f *fleet) {
 		c := f.StartWith("c", clustertest.WithConfig(func(cfg *cluster.Config) { cfg.MinMembers = 2 }))
@@ -416,7 +415,7 @@ func TestRoomsOfAnIsolatedNode(t *testing.T) {
 	})
 }
 
-// Two participants arrive at once: the demand of each counts.
+// Two participants with different demands arrive at the same time. Both demands must count.
 func TestDemandsOfConcurrentHosts(t *testing.T) {
 	for range 20 {
 		synctest.Test(t, func(t *testing.T) {

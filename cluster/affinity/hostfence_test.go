@@ -35,7 +35,7 @@ func (a *fencedAgent) fence(fences uint64) {
 	})
 }
 
-// slowAnswer is a store with a first answer that takes its time.
+// slowAnswer is a store that delays its first answer until goOn is closed.
 type slowAnswer struct {
 	*pinstore.Memory
 	swaps atomic.Int64
@@ -51,8 +51,8 @@ func (s *slowAnswer) Swap(ctx context.Context, ops ...pinstore.Op) []pinstore.Re
 	return results
 }
 
-// The store's answer is in transit when the node is fenced and its room moves. No later call of Host starts a
-// hosting because of this answer, neither from the cache nor together with the caller who asked.
+// While the store's answer is in transit, the node is fenced and its room moves. No later call of Host may start a
+// hosting because of this answer, whether the call finds the answer in the cache or shares it with the first caller.
 func TestHostByAnswerBeforeFence(t *testing.T) {
 	for name, cached := range map[string]bool{"from the cache": true, "in the same flight": false} {
 		t.Run(name, func(t *testing.T) {
@@ -151,7 +151,7 @@ func TestMovesWhileFenced(t *testing.T) {
 	}
 }
 
-// noHeartbeat is a store that answers no heartbeat.
+// noHeartbeat is a store that does not answer heartbeats.
 type noHeartbeat struct{ *pinstore.Memory }
 
 func (noHeartbeat) Heartbeat(context.Context, lease.Incarnation, time.Duration, []lease.Incarnation) ([]bool, error) {

@@ -147,7 +147,8 @@ func TestHostTableDue(t *testing.T) {
 	}
 }
 
-// If the store is silent about several pins, the node asks only for one of them until the store answers.
+// If the store has stopped answering about several pins, the node only asks for one of them until the store answers
+// again.
 func TestHostTableSilent(t *testing.T) {
 	now := time.Now()
 	table := newHostTable()
@@ -237,8 +238,8 @@ func TestWorklist(t *testing.T) {
 
 func mesh(size int) capacity.Need { return needOf(Demand{Size: size}) }
 
-// A participant who has seen a fence never joins a hosting from before the fence, while the rooms end, start
-// again and are maintained. Afterwards all readers of the table see the same rooms.
+// A participant who has seen a fence must never join a hosting from before the fence, even while rooms end and start
+// again and the keeper maintains them. Afterwards all readers of the table must see the same rooms.
 func TestHostTableConcurrent(t *testing.T) {
 	const rooms, fences = 8, 30
 	table := newHostTable()

@@ -65,8 +65,8 @@ func TestLogEvents(t *testing.T) {
 	})
 }
 
-// If gossip does not reach nodes that use the same store, each node logs one line, and another line when they
-// return. A node that vanishes causes no line.
+// If some nodes use the same store but gossip does not reach them, each node logs one line, and another line when
+// gossip reaches them again. A node that vanishes causes no line.
 func TestCutOffIsOneLine(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var log bytes.Buffer
@@ -148,8 +148,8 @@ func (b blockedHandler) Handle(context.Context, slog.Record) error {
 	return nil
 }
 
-// If a log handler blocks, rooms still stay where they are hosted, rooms of dead nodes still move, and joins
-// still get answers.
+// If a log handler blocks, hosted rooms still stay on their nodes, rooms of dead nodes still move, and joins still get
+// answers.
 func TestBlockedLog(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		blocked := blockedHandler{make(chan struct{})}

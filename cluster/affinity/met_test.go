@@ -10,7 +10,7 @@ import (
 	"github.com/roost-cluster/roost/lease"
 )
 
-// The memory that a node needs for members that it has met does not grow with the number of snapshots.
+// The memory that a node needs for the members that it has met must not grow with the number of snapshots.
 func TestMetKeepsNoSnapshot(t *testing.T) {
 	const nodes, rolled = 500, 256
 	heap := func() uint64 {
