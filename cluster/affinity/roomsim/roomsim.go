@@ -20,7 +20,6 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"maps"
 	"math/rand/v2"
 	"slices"
 	"time"
@@ -422,8 +421,8 @@ func (f *fleet) least(n *node, excess int64) (rooms int) {
 
 func (f *fleet) relieveOne(n *node, excess int64) bool {
 	var rooms []rebalance.Room
-	for _, name := range slices.Sorted(maps.Keys(n.rooms)) {
-		if r := n.rooms[name]; !r.rests || f.now-r.moved >= rebalance.Rest {
+	for name, r := range n.rooms {
+		if !r.rests || f.now-r.moved >= rebalance.Rest {
 			rooms = append(rooms, rebalance.Room{Name: name, Units: r.units, Size: r.participants})
 		}
 	}

@@ -104,13 +104,22 @@ func (o *Overload) Moves(rooms []Room, request func(Room) capacity.Request) iter
 			q.Leaves, q.Relief = []lease.NodeID{o.Node}, o.Recent
 			return q
 		}
-		rooms = order(rooms, o.Excess, o.Reserved.Headroom(o.Snapshot, leaving(rooms[0])))
+		some := leaving(rooms[0]) // headroom is the same for all rooms
+		most := o.Reserved.Headroom(o.Snapshot, some)
+		rooms = order(rooms, o.Excess, most)
 		for _, room := range rooms[:min(tried, len(rooms))] {
+			if room.Units > most {
+				continue
+			}
 			q := leaving(room)
 			to, reserved, err := o.Reserved.Place(o.Snapshot, q, 1)
-			if err == nil && !yield(Move{room, q, to, reserved}) {
+			if err != nil {
+				continue // the room's rules exclude the nodes with headroom
+			}
+			if !yield(Move{room, q, to, reserved}) {
 				return
 			}
+			most = o.Reserved.Headroom(o.Snapshot, some) // other nodes may have filled the target
 		}
 	}
 }
