@@ -198,17 +198,20 @@ func TestDoctorNamesWhatDoesNotArrive(t *testing.T) {
 // view from it. The doctor reports no findings about this agent's data.
 func TestDoctorAllLosesAnAgent(t *testing.T) {
 	t.Parallel()
-	f := town(t, 1)
-	f[1].Set("GET /v1/stats", func(n int) any {
-		if n >= 3 { // the first two requests are the survey and the first look
-			return clusterhttp.Problem{Status: http.StatusInternalServerError, Code: "broken", Message: "no more answers"}
+	eventually(t, func() error { // on a busy machine, the agent may not answer in time at all
+		f := town(t, 1)
+		f[1].Set("GET /v1/stats", func(n int) any {
+			if n >= 3 { // the first two requests are the survey and the first look
+				return clusterhttp.Problem{Status: http.StatusInternalServerError, Code: "broken", Message: "no more answers"}
+			}
+			return healthyStats()
+		})
+		code, out, problem := roostIn(t, f[0].Env, "doctor", "--all", "--over", "1ms")
+		if code != exitWarned || !strings.Contains(out, "no view from other-001 (no more answers)") || strings.Contains(out, "at other-001: ") {
+			return fmt.Errorf("exits with %d\n%s%s", code, out, problem)
 		}
-		return healthyStats()
+		return nil
 	})
-	code, out, problem := roostIn(t, f[0].Env, "doctor", "--all", "--over", "1ms")
-	if code != exitWarned || !strings.Contains(out, "no view from other-001 (no more answers)") || strings.Contains(out, "at other-001: ") {
-		t.Errorf("exits with %d\n%s%s", code, out, problem)
-	}
 }
 
 // town starts a healthy agent, and other agents that it lists as members.
