@@ -18,7 +18,9 @@ type loop struct {
 	core     *node.Node
 	log      *slog.Logger
 	endLog   func()       // writes the remaining log lines and waits for the handler
-	refusals <-chan error // refusals by nodes that have other settings
+	refusals <-chan error // of nodes that have other settings
+	refused  time.Time    // when the latest node was refused
+	refusal  string       // why
 	sent     struct{ packets, bytes, errors uint64 }
 	err      error // why the loop stopped by itself
 
@@ -44,6 +46,7 @@ func (l *loop) run(ctx context.Context) {
 		case packet = <-l.agent.packets:
 		case c = <-l.agent.calls:
 		case err := <-l.refusals:
+			l.refused, l.refusal = time.Now(), err.Error()
 			c.f = func(now time.Time, n *node.Node) { n.Refused(now, err) }
 		case <-timer.C:
 		case <-l.agent.feed.Returned():

@@ -183,5 +183,7 @@ func (l *loop) stats(k node.Stats) Stats {
 		Watchers:        watchers,
 		SealedWith:      key,
 		Sealed:          sealed,
+		LatestRefusal:   l.refusal,
+		LatestRefused:   l.refused,
 	}
 }

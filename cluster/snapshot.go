@@ -303,6 +303,11 @@ type Stats struct {
 	// [KeyFingerprint]. Sealed counts the messages since the start of this process, separately for each key.
 	// All nodes together may encrypt at most 2^32 messages with one key.
 	SealedWith string `json:"sealed_with,omitempty"`
+
+	// LatestRefusal is why this node last refused a node with other settings, with both values, and
+	// LatestRefused is when. Both are zero if this node has refused none.
+	LatestRefusal string    `json:"latest_refusal,omitempty"`
+	LatestRefused time.Time `json:"latest_refused,omitzero"`
 }
 
 // CoreStats counts what the core of an agent has done, without its sockets.

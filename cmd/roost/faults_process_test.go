@@ -122,13 +122,13 @@ func TestFaultsAreNamed(t *testing.T) {
 				Log:     []string{"rejected heartbeats: sender's clock too far ahead d by "},
 			},
 		},
-		{name: "Redis down", redis: true, begin: (*faulty).killRedis, want: silent("connection refused; breaker: ")},
-		{name: "Redis hangs", redis: true, begin: func(f *faulty) { f.link.Hang() }, want: silent("not within 150ms; breaker: ")},
+		{name: "Redis down", redis: true, begin: (*faulty).killRedis, want: silent("connection refused)")},
+		{name: "Redis hangs", redis: true, begin: func(f *faulty) { f.link.Hang() }, want: silent("not within 150ms)")},
 		{
 			name:  "Redis slow",
 			redis: true,
 			begin: func(f *faulty) { f.link.Delay(200 * time.Millisecond) },
-			want:  silent("not within 150ms; breaker: "),
+			want:  silent("not within 150ms)"),
 		},
 		{
 			name: "too few partitions", args: []string{"--partitions", "2"}, begin: (*faulty).waitForUneven,

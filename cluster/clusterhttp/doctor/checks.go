@@ -209,6 +209,8 @@ func (e Examination) balance() Check {
 	c := Check{Name: "balance", Finding: fmt.Sprintf("%d partitions on %s: max/mean %.2f, variation %s",
 		t.Partitions, plural(len(t.Counts), "node"), t.Balance.MaxMean, percent(t.Balance.CV))}
 	switch {
+	case e.After.Stats.Isolated():
+		c.Finding = "not checked while this node is isolated"
 	case t.Partitions == 0:
 		c.Finding = "unknown: there is no table yet"
 	case t.Partitions < len(t.Counts):

@@ -137,6 +137,10 @@ func TestChecks(t *testing.T) {
 		"a second process": {
 			after(replacedAt("10.0.0.9:7946")), "members: warn: two processes with one id: node-b at 10.0.0.2:7946 and at 10.0.0.9:7946",
 		},
+		"a second process took the place of a seed": {after(func(l *Look) {
+			replacedAt("10.0.0.9:7946")(l)
+			l.Members.Members[1].Addr = "10.0.0.9:7946"
+		}), "members: warn: two processes with one id: node-b at 10.0.0.2:7946 and at 10.0.0.9:7946"},
 		"a second process, before": {after(func(l *Look) {
 			replacedAt("10.0.0.9:7946")(l)
 			l.History.Now = l.History.Now.Add(10 * time.Minute)
@@ -152,7 +156,7 @@ func TestChecks(t *testing.T) {
 		"flaps, and counts as flapping": {after(func(l *Look) {
 			ended("node-a", 5, "crashed", time.Minute)(l)
 			l.Members.Members[0].State, l.Members.Members[0].FlappingMS = lease.Draining, 52_000
-		}), "members: warn: flapping: node-a"},
+		}), "members: warn: flapping: node-a (crashed 5 times within 10m0s) for another 52s"},
 		"no effect": {after(func(l *Look) {
 			l.Members.Cordons, l.Members.Spared = []report.Cordon{{ID: "node-z"}}, true
 		}), "members: warn: without effect: node-z"},
@@ -300,7 +304,7 @@ func TestChecks(t *testing.T) {
 		}, "clocks: fail: more than 5s ahead of other clocks: node-z by 7s"},
 		"joins while redis is away": {func(_, a *Look) {
 			a.Stats.Rooms.StoreDoubt, a.Stats.Rooms.Breaker, a.Stats.Rooms.StoreErrors, a.Stats.Rooms.Degraded = true, "open", 9, 9
-		}, "redis: fail: breaker: open"},
+		}, "redis: fail: Redis has not answered lately (no reason given)"},
 		"half a key": {
 			after(func(l *Look) { l.Stats.Counts.Sealed, l.Stats.Counts.SealedWith = 1<<31/3+1, "2f9a01cd" }),
 			"key: warn: about 2.1 billion messages are encrypted with the gossip key 2f9a01cd: 715827883 by this node since its start, times 3 members",
@@ -325,10 +329,25 @@ func TestChecks(t *testing.T) {
 		"redis is mute": {after(func(l *Look) {
 			l.Stats.Rooms.StoreUnnotified = "NOPERM no channel"
 		}), "redis: warn: Redis does not notify this node of changed rooms: NOPERM no channel"},
-		"redis away": {after(func(l *Look) { l.Stats.Rooms.StoreDoubt, l.Stats.Rooms.Breaker = true, "open" }), "redis: fail: breaker: open"},
+		"overloaded": {after(member(1, func(m *report.Member) { m.Load = 510 })), "load: warn: overloaded: node-b with 510 of 500 units"},
+		"full": {after(func(l *Look) {
+			for i := range l.Members.Members {
+				l.Members.Members[i].Load = 500 + int64(i)
+			}
+		}), "load: warn: no node has headroom for new rooms; overloaded: node-b with 501 of 500 units, node-c with 502 of 500 units"},
+		"refused": {after(func(l *Look) {
+			l.History.Now = time.Now()
+			l.Stats.Counts.NodesRefused, l.Stats.Counts.LatestRefused = 3, l.History.Now.Add(-20*time.Second)
+			l.Stats.Counts.LatestRefusal = "cluster: setting partitions must be the same on all nodes, but it is 64 here and 128 on node-d#1"
+		}), "settings: warn: refused a node 20s ago (3 since start): setting partitions must be the same on all nodes, but it is 64 here and 128 on node-d#1"},
+		"refused long ago": {after(func(l *Look) {
+			l.History.Now = time.Now()
+			l.Stats.Counts.LatestRefused, l.Stats.Counts.LatestRefusal = l.History.Now.Add(-time.Hour), "x"
+		}), ""},
+		"redis away": {after(func(l *Look) { l.Stats.Rooms.StoreDoubt, l.Stats.Rooms.Breaker = true, "open" }), "redis: fail: Redis has not answered lately (no reason given)"},
 		"redis is slow": {after(func(l *Look) {
 			l.Stats.Rooms.StoreDoubt, l.Stats.Rooms.Breaker, l.Stats.Rooms.StoreProblem = true, "closed", "not within 150ms"
-		}), "redis: fail: Redis has not answered lately (not within 150ms; breaker: closed)"},
+		}), "redis: fail: Redis has not answered lately (not within 150ms)"},
 		"other settings": {after(func(l *Look) {
 			l.Stats.Rooms.Refused = "affinity: settings differ: partitions is 64 here and 1024 on b"
 		}), "redis: fail: partitions is 64 here and 1024 on b"},

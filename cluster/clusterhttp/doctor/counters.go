@@ -107,6 +107,8 @@ func (e Examination) named(counter string, by uint64) bool {
 		})))
 	case "skew_rejected":
 		return len(e.After.Members.Ahead) > 0
+	case "nodes_refused":
+		return e.refused() != nil
 	case "store_errors", "degraded":
 		return e.After.Stats.Rooms != nil && e.After.Stats.Rooms.StoreDoubt
 	}
@@ -142,14 +144,14 @@ func (e Examination) counted() (checks []Check) {
 
 // steady returns the finding for a check if none of its counters causes a warning.
 func (e Examination) steady(check string, names, ever []string) string {
-	if most := 3; len(names) > most { // keeps the text short enough for one screen
-		names = append(names[:most-1], fmt.Sprintf("%d more", len(names)-most+1))
-	}
 	switch {
 	case len(ever) > 0:
-		return fmt.Sprintf("none within %v, except errors that another check names; since start: %s", e.Over, strings.Join(ever, ", "))
+		return fmt.Sprintf("nothing new within %v that no other check names; since start: %s", e.Over, strings.Join(ever, ", "))
 	case check == "redis" && e.After.Stats.Rooms == nil:
 		return "not used: the agent pins no rooms"
 	}
-	return "no errors since start: " + strings.Join(names, ", ")
+	if few := 3; len(names) > few {
+		return fmt.Sprintf("all %d counters of errors are 0", len(names))
+	}
+	return strings.Join(names, " and ") + ": 0 since start"
 }

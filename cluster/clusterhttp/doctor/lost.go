@@ -3,6 +3,7 @@ package doctor
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/roost-cluster/roost/cluster/clusterhttp/report"
@@ -38,7 +39,11 @@ func (e Examination) lost() (groups []group, most bool) {
 			unknown = append(unknown, l)
 		}
 	}
-	asIs := group{found[PortUnknown], "lost: ", "other nodes own what these owned", lostFix(unknown)}
+	owned := "; other nodes own what these owned"
+	if e.After.Stats.Isolated() {
+		owned = "; this node is isolated, and owns nothing either"
+	}
+	asIs := group{found[PortUnknown], "lost: ", strings.TrimPrefix(owned, "; "), lostFix(unknown)}
 	if most = e.outnumbered(lost); most {
 		asIs.what = "most members are lost: "
 		asIs.means = "the few that are left carry everything; if the lost ones are only cut off, they still run and may own the same partitions"
@@ -46,18 +51,18 @@ func (e Examination) lost() (groups []group, most bool) {
 	return []group{
 		{
 			found[PortSilent], "lost, and paused: ",
-			"their hosts accept connections, and their processes do not answer: they are stopped, frozen or starved; other nodes own what these owned",
+			"their hosts accept connections, and their processes do not answer: they are stopped, frozen or starved" + owned,
 			"on their hosts, ps shows the state T for a process that a signal or a debugger stopped: kill -CONT PID lets it run on, and it joins again by itself." +
 				" Otherwise see whether its container is frozen, or the machine swaps or is out of CPU. If it cannot run on, kill -9 PID, and start it again",
 		},
 		{
 			found[PortRefused], "lost, and ended: ",
-			"their hosts run, and no process listens on their gossip ports; other nodes own what these owned",
+			"their hosts run, and no process listens on their gossip ports" + owned,
 			"see why they ended: their logs, their supervisors' logs and exit codes, their memory limits; then start them again" + forgotten,
 		},
 		{
 			found[PortUnreachable], "lost, and out of reach: ",
-			"their hosts do not answer this machine, which reaches others: they are down or suspended, or a network is cut; other nodes own what these owned",
+			"their hosts do not answer this machine, which reaches others: they are down or suspended, or a network is cut" + owned,
 			"see whether the machines run, and whether firewalls or routes cut them off; if the processes still run, they join again by themselves" + forgotten,
 		},
 		{

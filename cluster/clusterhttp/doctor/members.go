@@ -44,7 +44,7 @@ func (e Examination) members() (found []Check) {
 			"members", Warn, "this node is alone", "no other node can take over", "start other nodes with --join " + e.After.Stats.Settings.Addr,
 		})
 	case len(found) == 0:
-		found = []Check{{Name: "members", Finding: fmt.Sprintf("%d of %d own; draining: %s", owners, total, cmp.Or(few(draining), "-"))}}
+		found = []Check{{Name: "members", Finding: fmt.Sprintf("%d of %d own partitions; draining: %s", owners, total, cmp.Or(few(draining), "none"))}}
 	}
 	return found
 }
@@ -82,7 +82,7 @@ func (e Examination) idle(weightless []string) (found []Check) {
 	shared := e.shared()
 	for _, m := range e.After.Members.Members {
 		if m.FlappingMS > 0 && shared[m.ID] == "" {
-			flapping = append(flapping, fmt.Sprintf("%s for another %v", m.ID, ms(m.FlappingMS).Round(time.Second)))
+			flapping = append(flapping, fmt.Sprintf("%s%s for another %v", m.ID, e.crashes(m.ID), ms(m.FlappingMS).Round(time.Second)))
 		}
 	}
 	lost, most := e.lost()
@@ -90,7 +90,7 @@ func (e Examination) idle(weightless []string) (found []Check) {
 		{
 			slices.Sorted(maps.Values(shared)), "two processes with one id: ",
 			"the second one started while the first one was live, and stopped it; if a supervisor restarts the first one, they take turns",
-			"give each its own --id, and restart both. If it is one node that has moved to the second address, do nothing: this ends after 10 minutes",
+			"give one of them another --id. Start a process that has stopped again only after that. If it is one node that has moved to the second address, do nothing: this ends after 10 minutes",
 		},
 		{
 			e.comesAndGoes(shared), "comes and goes: ", "each time its partitions move away and back; roost history has the times",
@@ -112,8 +112,9 @@ func (e Examination) idle(weightless []string) (found []Check) {
 			"nothing, as long as the reason exists; to end the cordon, run roost uncordon ID",
 		},
 		{
-			flapping, "flapping: ", "they came and went three times or more within ten TTLs, and own nothing until they have stayed for a while",
-			"find out why their processes stop or their network fails; once a node is fixed, roost leave and a new start end the wait",
+			flapping, "flapping: ", fmt.Sprintf("they were lost and came back three times or more within %v (ten TTLs), and own nothing until they have stayed for a while",
+				ms(10*e.After.Stats.Settings.TTLMS)),
+			"find out why their processes stop or their network fails: roost history says which, and their logs and exit codes say why; once a node is fixed, roost leave and a new start end the wait",
 		},
 		{
 			e.mute(), "a capacity, but no load: ", "they get rooms only as owners, and each agent counts only the rooms that it placed on them itself",
@@ -217,6 +218,27 @@ func (e Examination) comesAndGoes(shared map[lease.NodeID]string) (found []strin
 		}
 	}
 	return found
+}
+
+// crashes returns how often a member has crashed within restartWindow, as text.
+func (e Examination) crashes(id lease.NodeID) string {
+	n, h := 0, e.After.History
+	for _, v := range h.Events {
+		if v.Member == id && v.Reason == string(lease.Crashed) && h.Now.Sub(v.At) <= restartWindow {
+			n++
+		}
+	}
+	if n == 0 {
+		return ""
+	}
+	return fmt.Sprintf(" (crashed %s within %v)", times(n), restartWindow)
+}
+
+func times(n int) string {
+	if n == 1 {
+		return "once"
+	}
+	return fmt.Sprintf("%d times", n)
 }
 
 // mute returns the nodes that specify a capacity but report no load. If this agent pins no rooms, mute returns nothing,

@@ -3,10 +3,12 @@ package doctor
 import (
 	"cmp"
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
 
+	"github.com/roost-cluster/roost/cluster/affinity"
 	"github.com/roost-cluster/roost/lease"
 )
 
@@ -26,7 +28,7 @@ func (e Examination) redis() []Check {
 	if r.StoreDoubt {
 		problems = append(problems, Check{
 			"redis", Fail,
-			fmt.Sprintf("Redis has not answered lately (%s; breaker: %s)%s", cmp.Or(r.StoreProblem, "no reason given"), r.Breaker, at(r.Store)),
+			storeTrouble(r),
 			"existing rooms stay; others resolve from the pin cache or by hash, so two nodes may host one room",
 			adviceOn(r.StoreProblem) + ". Do not restart agents: they would forget where rooms live",
 		})
@@ -64,6 +66,67 @@ func (e Examination) redis() []Check {
 		})
 	}
 	return problems
+}
+
+// scriptPlace is what Redis adds to an error of a script.
+var scriptPlace = regexp.MustCompile(`\s*script: [0-9a-f]{40}, on @user_script:\d+\.?`) //nolint:gochecknoglobals // a constant
+
+// storeTrouble says what is wrong with the store: it does not answer, or it refuses commands.
+func storeTrouble(r *affinity.Stats) string {
+	why := scriptPlace.ReplaceAllString(cmp.Or(r.StoreProblem, "no reason given"), "")
+	for _, a := range refusals {
+		if strings.Contains(why, a) {
+			return fmt.Sprintf("Redis refuses commands (%s)%s", why, at(r.Store))
+		}
+	}
+	return fmt.Sprintf("Redis has not answered lately (%s)%s", why, at(r.Store))
+}
+
+// refusals are parts of the errors with which a Redis that runs refuses commands.
+var refusals = []string{ //nolint:gochecknoglobals // a table
+	"LOADING ", "WRONGPASS", "NOAUTH", "NOPERM", "READONLY", "MASTERDOWN", "OOM command", "MISCONF", "NOREPLICAS",
+}
+
+// load warns if nodes carry more than their capacity, or if no node has headroom for new rooms.
+func (e Examination) load() []Check {
+	if e.After.Stats.Rooms == nil {
+		return nil
+	}
+	var over []string
+	nodes, full := 0, 0
+	for _, m := range e.After.Members.Members {
+		if m.State != lease.Active || m.Capacity == 0 || m.NoLoad {
+			continue
+		}
+		nodes++
+		if m.Load > m.Capacity {
+			over = append(over, fmt.Sprintf("%s with %d of %d units", m.ID, m.Load, m.Capacity))
+		}
+		if m.Load >= m.Capacity {
+			full++
+		}
+	}
+	const more = "start more nodes, or raise --capacity if the machines can carry more"
+	switch {
+	case nodes > 0 && full == nodes:
+		return []Check{{
+			"load", Warn, "no node has headroom for new rooms" + listed("; overloaded: ", over),
+			"new rooms fill nodes above their ceilings, or are refused with --hard-ceiling", more,
+		}}
+	case len(over) > 0:
+		return []Check{{
+			"load", Warn, "overloaded: " + few(over), "calls there may suffer. Rooms that are there stay, unless the agent runs with --rebalance",
+			more + "; roost rooms lists the rooms of a node, and roost room move moves one",
+		}}
+	}
+	return nil
+}
+
+func listed(what string, words []string) string {
+	if len(words) == 0 {
+		return ""
+	}
+	return what + few(words)
 }
 
 // at returns the address of an agent's Redis as text, or "" if it is unknown.

@@ -67,6 +67,21 @@ func (e Examination) rejected() (checks []Check) {
 	return checks
 }
 
+// refused warns if this node has recently refused a node with other settings.
+func (e Examination) refused() []Check {
+	s, now := e.After.Stats.Counts, e.After.History.Now
+	ago := now.Sub(s.LatestRefused)
+	if s.LatestRefused.IsZero() || now.IsZero() || ago > rejectedFor {
+		return nil
+	}
+	return []Check{{
+		"settings", Warn, fmt.Sprintf("refused a node %v ago (%d since start): %s", max(0, ago).Round(time.Second), s.NodesRefused,
+			strings.TrimPrefix(s.LatestRefusal, "cluster: ")),
+		"that node is not a member, and cannot become one with this setting",
+		"start it again with the value of this cluster; docs/upgrades.md, Change a cluster-wide setting, says how to change the value on all nodes",
+	}}
+}
+
 // clusterName returns the cluster name of a packet for display. The name is shortened and quoted, because the
 // sender is not authenticated.
 func clusterName(cluster string) string {

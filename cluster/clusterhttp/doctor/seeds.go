@@ -13,6 +13,7 @@ import (
 // resolve them differently than the agent's machine.
 func (e Examination) seeds() Check {
 	f := e.findSeeds()
+	f.missing = slices.DeleteFunc(f.missing, e.isShared)
 	alone := len(e.After.Members.Members) < 2
 	itself, prevent := "it forms its own cluster, and assumes that it owns every key", ""
 	switch {
@@ -43,6 +44,13 @@ func (e Examination) seeds() Check {
 		return Check{Name: "seeds", Finding: "it has none, and there is no other node"}
 	}
 	return Check{Name: "seeds", Finding: f.String()}
+}
+
+// isShared reports whether a process whose id another process has taken was at an address.
+func (e Examination) isShared(addr string) bool {
+	return slices.ContainsFunc(e.After.History.Events, func(v report.Event) bool {
+		return v.OldAddr == addr && e.shared()[v.Member] != ""
+	})
 }
 
 // seedless warns about an agent that has other members but no seeds. In a cluster of two nodes, an agent without seeds
