@@ -95,7 +95,7 @@ func TestFaultsAreNamed(t *testing.T) {
 			name: "drained", all: true, begin: func(f *faulty) { succeeds(f.t, "drain", "--addr", f.b.Base) },
 			want: agenttest.Views{
 				Doctor:  []string{"b warn ready: it is draining"},
-				Passes:  []string{"members: 2 of 3 own; draining: b", "seeds: all of them are members: 127.0.0.1:"},
+				Passes:  []string{"members: 2 of 3 own partitions; draining: b", "seeds: all of them are members: 127.0.0.1:"},
 				Members: []string{"a active", "b draining", "c active", "b has been draining for "},
 				History: []string{"draining b"},
 				Log:     []string{"ownership changed"},
