@@ -24,36 +24,36 @@ import (
 	"github.com/roost-cluster/roost/placement"
 )
 
-// modelRedis does on a real Redis what a world does on its store in memory, and compares the
-// answers. A nil one does nothing.
+// modelRedis performs on a real Redis what a world performs on its store in memory, and compares the answers. A nil
+// modelRedis does nothing.
 //
-// The world lives in a bubble, with virtual time. The calls of Redis run outside of it, and
-// the world waits: virtual time stands still meanwhile. The heartbeats in Redis age as
-// virtual time passes. Pins last for hours, so their age does not matter.
+// The world runs in a synctest bubble, with virtual time. The calls of Redis run outside of the bubble. While the world
+// waits for them, virtual time stands still. The heartbeats in Redis age as virtual time passes. Pins last for hours,
+// so their age does not matter.
 type modelRedis struct {
 	server   *redistest.Server
-	restarts bool // whenever it loses data
+	restarts bool // restart Redis to lose or restore data
 	do       chan func()
 	did      chan struct{}
 	calls    int
-	done     map[string]int // actions of the worlds
+	done     map[string]int // how often each action was taken
 
 	users   map[lease.Incarnation]*modelUser
-	epochs  []modelEpochs // of the room, in order
-	lag     int64         // milliseconds of virtual time ahead of the heartbeats in Redis
-	saved   int64         // lag of the copy
+	epochs  []modelEpochs // of the room, oldest first
+	lag     int64         // milliseconds from Redis's time to virtual time, when the heartbeats were last aged
+	saved   int64         // lag when the data was saved
 	problem error         // the first difference
 }
 
-// modelUser is a life of a node, as a client of Redis.
+// modelUser is the Redis client of one incarnation of a node.
 type modelUser struct {
 	*redisstore.Store
-	told   atomic.Uint64 // notifications
-	knows  bool          // it has the room's pin, and was not notified since
-	before uint64        // told when it got the pin
+	told   atomic.Uint64 // number of notifications
+	knows  bool          // it has read the room's pin, and has not been notified since
+	before uint64        // told when it read the pin
 }
 
-// modelEpochs are the epochs of one hosting.
+// modelEpochs contains the epochs of one hosting in both stores.
 type modelEpochs struct{ memory, redis uint64 }
 
 func newModelRedis(t *testing.T, server *redistest.Server) *modelRedis {
@@ -66,7 +66,7 @@ func newModelRedis(t *testing.T, server *redistest.Server) *modelRedis {
 	}
 	go func() {
 		for f := range r.do {
-			go func() { // on its own, as it may end the test
+			go func() { // in its own goroutine, because f may end the test
 				defer func() { r.did <- struct{}{} }()
 				f()
 			}()
@@ -92,13 +92,13 @@ func (r *modelRedis) outside(f func() error) {
 	<-r.did
 }
 
-// begin begins a world without data.
+// begin deletes all data in Redis before a new world.
 func (r *modelRedis) begin() {
 	r.epochs, r.problem = nil, nil
 	r.outside(func() error { return r.notifies("FLUSHALL") })
 }
 
-// user returns the client of a life of a node.
+// user returns the Redis client of an incarnation, and creates it if necessary.
 func (r *modelRedis) user(at lease.Incarnation) (*modelUser, error) {
 	if u := r.users[at]; u != nil {
 		return u, nil
@@ -120,7 +120,7 @@ func (r *modelRedis) user(at lease.Incarnation) (*modelUser, error) {
 	return u, nil
 }
 
-// swap does an op of a process, for which the store in memory has that result.
+// swap performs an op of a process on Redis, and compares the result with the result of the store in memory.
 func (r *modelRedis) swap(by lease.Incarnation, op pinstore.Op, want pinstore.Result) {
 	if r == nil {
 		return
@@ -163,7 +163,7 @@ func (r *modelRedis) match(op pinstore.Op, got, want pinstore.Result) error {
 	return nil
 }
 
-// hosting returns the epochs of the hosting that has that epoch in memory.
+// hosting returns the epochs of the hosting with the given epoch in memory.
 func (r *modelRedis) hosting(memory uint64) (modelEpochs, bool) {
 	i, ok := slices.BinarySearchFunc(r.epochs, memory, func(e modelEpochs, m uint64) int { return int(e.memory) - int(m) })
 	if !ok {
@@ -172,7 +172,7 @@ func (r *modelRedis) hosting(memory uint64) (modelEpochs, bool) {
 	return r.epochs[i], true
 }
 
-// epochOf returns for an epoch in memory the epoch in Redis that compares with the others alike.
+// epochOf converts an epoch in memory to an epoch in Redis that has the same order among the room's epochs.
 func (r *modelRedis) epochOf(memory uint64) uint64 {
 	for _, e := range slices.Backward(r.epochs) {
 		if e.memory <= memory {
@@ -226,11 +226,11 @@ func (r *modelRedis) index(
 	}
 }
 
-// heartbeatsKey holds the heartbeats; see redisstore.
+// heartbeatsKey is the key of the heartbeats in Redis; see redisstore.
 const heartbeatsKey = redisstore.DefaultPrefix + "lives"
 
-// ageHeartbeats makes the heartbeats as old as in virtual time, and a millisecond older: at
-// the end of a TTL Redis takes a heartbeat for alive.
+// ageHeartbeats makes the heartbeats as old as they are in virtual time, plus a millisecond, because Redis still
+// accepts a heartbeat exactly at the end of its TTL.
 const ageHeartbeats = `
 local time = redis.call('TIME')
 local lag = ARGV[1] - math.floor(time[1] * 1000 + time[2] / 1000)
@@ -264,14 +264,15 @@ func (r *modelRedis) heartbeat(by, self lease.Incarnation, ttl time.Duration, as
 		if err != nil || ttl == 0 || self == (lease.Incarnation{}) {
 			return err
 		}
-		// The heartbeat came when Redis read its clock for the lag: a busy machine may have paused since.
+		// Date the heartbeat at the moment when Redis read its clock for the lag, because a busy machine may have
+		// paused since then.
 		at := fmt.Sprintf("%s|%d", self.Node, self.Number)
 		_, err = r.server.Try("ZADD", heartbeatsKey, "XX", strconv.FormatInt(now-r.lag+ttl.Milliseconds(), 10), at)
 		return err
 	})
 }
 
-// lose restarts Redis without data.
+// lose makes Redis lose its data. If r.restarts is set, Redis restarts, too.
 func (r *modelRedis) lose() {
 	if r == nil {
 		return
@@ -287,7 +288,7 @@ func (r *modelRedis) lose() {
 	})
 }
 
-// expire has all keys of Redis expire. It need not notify anyone.
+// expire makes all keys of Redis expire. Redis does not have to notify anyone.
 func (r *modelRedis) expire() {
 	if r == nil {
 		return
@@ -306,7 +307,7 @@ for _, key in ipairs(redis.call('KEYS', '*')) do
   redis.call('PEXPIREAT', key, 1)
 end`
 
-// save has Redis copy its data.
+// save makes Redis save a copy of its data.
 func (r *modelRedis) save() {
 	if r == nil {
 		return
@@ -318,7 +319,7 @@ func (r *modelRedis) save() {
 	})
 }
 
-// load makes Redis go back to its copy.
+// load makes Redis return to its saved copy.
 func (r *modelRedis) load() {
 	if r == nil {
 		return
@@ -332,7 +333,7 @@ func (r *modelRedis) load() {
 	})
 }
 
-// restart kills Redis, starts it with the data of its last copy, and waits for its users.
+// restart kills Redis, starts it with its last copy of the data, and waits until all users are connected and notified.
 func (r *modelRedis) restart() error {
 	for _, u := range r.users {
 		u.before = u.told.Load()
@@ -350,7 +351,8 @@ func (r *modelRedis) restart() error {
 	return nil
 }
 
-// notifies runs a command that replaces all data, closes the connections, and waits until all users know and have others.
+// notifies runs a command that replaces all data, closes the connections, and waits until all users have been notified
+// and have connected again.
 func (r *modelRedis) notifies(command ...string) error {
 	for _, u := range r.users {
 		u.before = u.told.Load()
@@ -358,7 +360,7 @@ func (r *modelRedis) notifies(command ...string) error {
 	if _, err := r.server.Try(command...); err != nil {
 		return fmt.Errorf("%v: %w", command, err)
 	}
-	for _, kind := range []string{"pubsub", "normal"} { // the command itself came over a normal one, which skips itself
+	for _, kind := range []string{"pubsub", "normal"} { // CLIENT KILL does not close its own connection
 		if _, err := r.server.Try("CLIENT", "KILL", "TYPE", kind); err != nil {
 			return err
 		}
@@ -388,9 +390,9 @@ var (
 	errModelSilent  = errors.New("no notification from Redis")
 )
 
-// Random ways through the worlds, with a real Redis beside the store in memory: both answer
-// alike, Redis notifies, and the invariants hold. Processes are killed between any two calls of the store,
-// also between the run of a script and its answer, and so is Redis.
+// Random walks go through all worlds, with a real Redis next to the store in memory. Both must give the same answers,
+// Redis must notify, and the invariants must hold. Processes and Redis are killed between any two calls of the store,
+// even between the run of a script and its answer.
 func TestRoomModelOnRedis(t *testing.T) {
 	walks := 10
 	switch {
@@ -417,7 +419,7 @@ func TestRoomModelOnRedis(t *testing.T) {
 	}
 }
 
-// modelWalks walks through all worlds, each time on another way.
+// modelWalks goes through each world on the given number of random walks.
 func modelWalks(t *testing.T, r *modelRedis, walks int) {
 	for i, c := range modelWorlds {
 		if !t.Run(c.name, func(t *testing.T) {
@@ -435,7 +437,7 @@ func modelWalks(t *testing.T, r *modelRedis, walks int) {
 	}
 }
 
-// modelWalk goes a random way through a world, lets it come to rest, and returns the way.
+// modelWalk goes on a random walk through a world, lets the world come to rest, and returns the actions.
 func modelWalk(r *modelRedis, l modelLimits, hosted string, rng *rand.Rand) (way string, err error) {
 	r.begin()
 	w := newModelWorld(l, "", r)

@@ -35,7 +35,7 @@ const (
 	allAgree     = "at rest all nodes resolve a room to its home"
 )
 
-// begin starts a call of p, up to the first one of the store.
+// begin starts a call of p, which runs until it first calls the store.
 func (p *modelProcess) begin(what string, f func(*modelOp)) {
 	op := &modelOp{
 		what:   what,
@@ -53,7 +53,7 @@ func (p *modelProcess) begin(what string, f func(*modelOp)) {
 	p.await()
 }
 
-// await waits for the next call of the store, or for the end of the call of p.
+// await waits until the call of p calls the store again, or ends.
 func (p *modelProcess) await() {
 	if p.op.call = <-p.w.events; p.op.call != nil {
 		return
@@ -61,7 +61,7 @@ func (p *modelProcess) await() {
 	op := p.op
 	p.op = nil
 	if h := p.r.hosts.get(modelRoom); h != nil && op.foreign > h.Epoch() {
-		if op.foreign == p.otherEpoch { // the first time, that may be a claim that is taken back
+		if op.foreign == p.otherEpoch { // the first time, it may be a claim that is then withdrawn
 			p.w.breaks(readIsLost)
 		}
 		p.otherEpoch = op.foreign
@@ -75,7 +75,7 @@ func (p *modelProcess) await() {
 	}
 }
 
-// endsWithout checks that a hosting has not ended as released without a release.
+// endsWithout checks that a hosting has not ended with ErrReleased unless it was released.
 func (w *modelWorld) endsWithout(h *Hosting, released bool) {
 	_, named := w.named[h]
 	if h != nil && !released && !named && errors.Is(h.Err(), ErrReleased) {
@@ -83,13 +83,13 @@ func (w *modelWorld) endsWithout(h *Hosting, released bool) {
 	}
 }
 
-// yielded reports whether a hosting has ended for another home.
+// yielded reports whether a hosting has ended because the room has another home.
 func yielded(h *Hosting) bool {
 	var to *NotOwnerError
 	return h != nil && errors.As(h.Err(), &to)
 }
 
-// answers hands the answer of the store to p, or an error.
+// answers hands p the answer of the store, or err if it is not nil.
 func (p *modelProcess) answers(err error) {
 	c := p.op.call
 	if err != nil {
@@ -167,12 +167,12 @@ func (p *modelProcess) release() {
 	p.begin("releases", func(*modelOp) { _ = h.Release(context.Background()) })
 }
 
-// releaseByName has p release the room, wherever it lives.
+// releaseByName makes p release the room, no matter where the room lives.
 func (p *modelProcess) releaseByName() {
 	p.begin("releases by name", func(*modelOp) { _ = p.r.Release(context.Background(), modelRoom) })
 }
 
-// fence is what the agent does after a pause.
+// fence does what the agent of p does when it notices a pause.
 func (p *modelProcess) fence() {
 	p.overdue = false
 	if p.w.fault != noFence {
@@ -180,7 +180,7 @@ func (p *modelProcess) fence() {
 	}
 }
 
-// noticeFence is what the keeper does then.
+// noticeFence does what the keeper of p does when it notices the fence.
 func (p *modelProcess) noticeFence() {
 	p.k.checkFence()
 	if p.r.hosts.count() > 0 {
@@ -188,7 +188,7 @@ func (p *modelProcess) noticeFence() {
 	}
 }
 
-// crash ends the process. What it has sent to the store may still arrive.
+// crash ends the process. Ops that it has sent to the store may still arrive.
 func (p *modelProcess) crash() {
 	p.gone = true
 	if p.op != nil && !p.op.call.taken {
@@ -197,7 +197,7 @@ func (p *modelProcess) crash() {
 	p.abandon()
 }
 
-// abandon ends the call of a process that has ended.
+// abandon marks the process as ended, and makes its call fail.
 func (p *modelProcess) abandon() {
 	for p.gone = true; p.op != nil; {
 		p.op.did, p.op.foreign = nil, 0
@@ -205,7 +205,7 @@ func (p *modelProcess) abandon() {
 	}
 }
 
-// abandon ends the calls of all processes.
+// abandon ends all processes and their calls.
 func (w *modelWorld) abandon() {
 	for _, p := range w.at {
 		if p != nil {
@@ -219,7 +219,7 @@ func (c *modelCall) writes() (acts []*modelAct) {
 	return slices.DeleteFunc(slices.Clone(c.acts), func(a *modelAct) bool { return reads(a.Op) })
 }
 
-// swap has the store do an op, and compares what it does with the invariants.
+// swap makes the store perform an op, and checks the invariants.
 func (w *modelWorld) swap(a *modelAct) pinstore.Result {
 	op, before := a.Op, w.store.pin()
 	switch {
@@ -295,10 +295,10 @@ func (w *modelWorld) check(a *modelAct, op pinstore.Op, before pinstore.Pin, res
 	switch {
 	case home == nil || res.Pin.Incarnation == before.Incarnation:
 	case w.takesBack(a, before):
-	case res.Pin.Epoch != 0 && before.Epoch < w.reverted: // others know of later hostings
+	case res.Pin.Epoch != 0 && before.Epoch < w.reverted: // other nodes know of later hostings
 	case a.by.self == before.Incarnation && a.If.Incarnation == a.by.self &&
-		(a.If.Epoch == before.Epoch || a.If.Epoch == 0): // by its own word
-	case home.silent && a.view[home.place] != home.self.Number: // it has died twice
+		(a.If.Epoch == before.Epoch || a.If.Epoch == 0): // the home changes its own pin
+	case home.silent && a.view[home.place] != home.self.Number: // gossip and the store both consider it dead
 	default:
 		w.breaks(homeStays)
 	}
@@ -309,12 +309,12 @@ func (w *modelWorld) takesBack(a *modelAct, pin pinstore.Pin) bool {
 	return a.Set.Number == 0 && a.of != nil && w.claims[pin.Epoch] == a.of
 }
 
-// knownToLive reports whether a process can know that an incarnation lives.
+// knownToLive reports whether a process can know that an incarnation is alive.
 func (w *modelWorld) knownToLive(p *modelProcess, at lease.Incarnation) bool {
 	return liveness.Live(p.Snapshot(), at) != nil || w.store.alive(at)
 }
 
-// processOf returns the process with an incarnation, if it runs.
+// processOf returns the running process of an incarnation, or nil.
 func (w *modelWorld) processOf(at lease.Incarnation) *modelProcess {
 	for _, p := range w.running() {
 		if p.self == at {
@@ -330,10 +330,10 @@ func (w *modelWorld) breaks(invariant string) {
 	}
 }
 
-// rank is the place of an epoch among those of the room.
+// rank returns the position of an epoch among the room's epochs, starting at 1.
 func (w *modelWorld) rank(epoch uint64) int { return 1 + slices.Index(w.epochs, epoch) }
 
-// modelAction is something that can happen.
+// modelAction is something that can happen in a world.
 type modelAction struct {
 	what string
 	do   func(*modelWorld)
@@ -396,7 +396,7 @@ func (w *modelWorld) actions() (all []modelAction) {
 	return all
 }
 
-// wipe restarts the store without data. That takes time.
+// wipe makes the store lose its data. That takes a millisecond.
 func (w *modelWorld) wipe() {
 	w.store = newModelStore()
 	w.redis.lose()
@@ -407,7 +407,7 @@ func (w *modelWorld) wipe() {
 	}
 }
 
-// jump lets all that the store has expire, and no process is notified. That takes time.
+// jump makes everything in the store expire, without a notification. That takes a millisecond.
 func (w *modelWorld) jump() {
 	for h := range w.named {
 		w.named[h] = false // the store has lost the release
@@ -420,7 +420,7 @@ func (w *modelWorld) jump() {
 	}
 }
 
-// revert restarts the store with its last copy. That takes time.
+// revert makes the store return to its last copy. That takes a millisecond.
 func (w *modelWorld) revert() {
 	w.store, w.copy = w.copy, nil
 	w.redis.load()
@@ -438,8 +438,8 @@ func (w *modelWorld) revert() {
 	}
 }
 
-// forgets is for a refresh that goes on: the store may say of another home that it lives, or
-// not any more, other than when the refresh has read the pin.
+// forgets clears what a refresh in progress has read about another home. If the refresh asks the store again, the store
+// may give another answer about whether that home is alive.
 func (p *modelProcess) forgets() {
 	if p.op != nil {
 		p.op.foreign, p.op.dead = 0, false
@@ -470,7 +470,7 @@ func copies(l *modelLimits) *int      { return &l.copies }
 func reverts(l *modelLimits) *int     { return &l.reverts }
 func slow(l *modelLimits) *int        { return &l.slow }
 
-// addLife adds what can happen to a process.
+// addLife adds what can happen to a process itself: it can end, pause, notice a pause, or lose the store.
 func (w *modelWorld) addLife(p *modelProcess, add adder) {
 	i, name := p.place, p.self
 	add(crashes, fmt.Sprintf("%s ends", name), func(w *modelWorld) { w.at[i].crash() })
@@ -491,7 +491,8 @@ func (w *modelWorld) addLife(p *modelProcess, add adder) {
 	}
 }
 
-// addCalls adds what a process can ask of the store, and what becomes of it.
+// addCalls adds the calls that a process can begin. If a call is already in progress, addCalls adds what can happen to
+// it.
 func (w *modelWorld) addCalls(p *modelProcess, add adder) {
 	i, name := p.place, p.self
 	if p.op != nil {
@@ -543,7 +544,7 @@ func (w *modelWorld) addAnswers(p *modelProcess, add adder) {
 	}
 }
 
-// addGossip adds what a process can learn by gossip.
+// addGossip adds what a process can learn via gossip.
 func (w *modelWorld) addGossip(p *modelProcess, add adder) {
 	if p.paused {
 		return
@@ -557,7 +558,7 @@ func (w *modelWorld) addGossip(p *modelProcess, add adder) {
 		if seen := p.view[j]; seen != 0 {
 			ended := o.gone || seen < life
 			var limit func(*modelLimits) *int
-			if !ended && !o.overdue && !p.overdue { // a cut
+			if !ended && !o.overdue && !p.overdue { // gossip is cut
 				limit = cuts
 			}
 			add(limit, fmt.Sprintf("gossip of %s loses %s", p.self, o.self.Node), func(w *modelWorld) { w.at[i].view[j] = 0 })
@@ -573,7 +574,7 @@ func (w *modelWorld) addGossip(p *modelProcess, add adder) {
 	}
 }
 
-// idle reports whether a TTL can pass: calls last less, except those of paused processes.
+// idle reports whether a TTL can pass. A call lasts less than a TTL, unless its process is paused.
 func (w *modelWorld) idle() bool {
 	for _, p := range w.running() {
 		if p.op != nil && !p.paused {
@@ -583,7 +584,7 @@ func (w *modelWorld) idle() bool {
 	return true
 }
 
-// reconnect is what a client of the store does when its connection breaks, or is back.
+// reconnect does what a client of the store does when it loses its connection or connects again.
 func (p *modelProcess) reconnect() {
 	p.r.changed("")
 	if !p.paused {
@@ -591,7 +592,7 @@ func (p *modelProcess) reconnect() {
 	}
 }
 
-// rest lets everything arrive, and returns the invariant that does not hold then.
+// rest delivers everything that is under way, and returns the invariant that does not hold afterwards.
 func (w *modelWorld) rest() string {
 	w.direct, w.away = true, false
 	all := w.running()
@@ -670,7 +671,7 @@ func (w *modelWorld) wrongAtRest(all []*modelProcess) string {
 	return w.broken
 }
 
-// key has all that the future depends on.
+// key returns a text that contains everything on which the future of the world depends.
 func (w *modelWorld) key() string {
 	var b strings.Builder
 	pin := w.store.pin()

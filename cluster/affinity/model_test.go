@@ -22,8 +22,8 @@ const (
 	large            // only with -long
 )
 
-// modelState is a state by the way to it: goroutines cannot be copied, so a world is built
-// again for each step.
+// modelState is a state of a world, with the actions that lead to it. Goroutines cannot be copied, so each step builds
+// the world again.
 type modelState struct {
 	trace  []modelAction
 	key    string
@@ -31,7 +31,7 @@ type modelState struct {
 	broken string
 }
 
-// modelRest remembers what worlds come to when they come to rest.
+// modelRest remembers, by the key of a world, which invariant the world breaks when it comes to rest.
 type modelRest map[string]string
 
 func (rest modelRest) after(l modelLimits, f modelFault, prepare, trace []modelAction) *modelState {
@@ -54,7 +54,7 @@ func (rest modelRest) after(l modelLimits, f modelFault, prepare, trace []modelA
 	return s
 }
 
-// modelPrepare returns what happens before anything else: a process hosts the room, or none.
+// modelPrepare returns the actions before the exploration. If hosted is set, that process hosts the room.
 func modelPrepare(hosted string) []modelAction {
 	if hosted == "" {
 		return nil
@@ -95,10 +95,10 @@ func exploreModel(t *testing.T, l modelLimits, f modelFault, hosted string, stat
 	return r
 }
 
-// modelWorlds are the worlds that are explored.
+// modelWorlds lists the worlds to explore.
 var modelWorlds = []struct {
 	name   string
-	hosted string // the process that hosts the room at the start
+	hosted string // process that hosts the room at the start
 	size   modelSize
 	limits modelLimits
 }{

@@ -15,7 +15,7 @@ import (
 	"github.com/roost-cluster/roost/placement"
 )
 
-// modelPlaces is how many nodes a world can have.
+// modelPlaces is the largest number of nodes in a world.
 const modelPlaces = 3
 
 const (
@@ -23,7 +23,7 @@ const (
 	modelRoom = "room"
 )
 
-// modelFault is what a broken variant does.
+// modelFault says what a broken variant does wrong.
 type modelFault string
 
 const (
@@ -44,23 +44,23 @@ const (
 	trustsCopies    modelFault = "a pin from a copy counts"
 )
 
-// modelLimits bound what may happen in a world.
+// modelLimits limits how often things may happen in a world.
 type modelLimits struct {
 	nodes                                        int
-	resolves, hosts, sweeps, refreshes, releases int // calls, by any node
+	resolves, hosts, sweeps, refreshes, releases int // calls on any node
 	crashes, starts, pauses, cuts, deaf, outages int
 	byName                                       int  // releases of the room, wherever it lives
 	ticks                                        int  // TTLs that pass
-	lost, late, failed, wipes                    int  // answers, requests, calls; and losses of all data
-	copies, reverts                              int  // of the data, and returns to the last copy
-	jumps                                        int  // of the store's clock, ahead by hours
-	slow                                         int  // answers that are under way for a while
-	confirmations                                bool // ends of processes are confirmed
+	lost, late, failed, wipes                    int  // lost answers, late requests, failed calls, losses of all data
+	copies, reverts                              int  // copies of the data, returns to the last copy
+	jumps                                        int  // jumps of the store's clock, ahead by hours
+	slow                                         int  // delayed answers
+	confirmations                                bool // whether ends of processes are confirmed
 }
 
-// modelWorld is a few processes with real resolvers, a real Memory, and all that is under
-// way between them. One goroutine runs at a time: that of the world, or the one of a call
-// until it needs the store.
+// modelWorld contains a few processes with real resolvers, a real Memory, and everything that is under way between
+// them. Only one goroutine runs at a time, either the world's goroutine or the goroutine of a call that does not yet
+// wait for the store.
 type modelWorld struct {
 	fault modelFault
 	left  modelLimits
@@ -68,23 +68,23 @@ type modelWorld struct {
 
 	at       [modelPlaces]*modelProcess
 	store    *modelStore
-	copy     *modelStore // of its data, or nil
-	redis    *modelRedis // which does the same, or nil
-	reverted uint64      // the latest epoch of all when the store went back to its copy
+	copy     *modelStore // of the store's data, or nil
+	redis    *modelRedis // repeats everything on a real Redis, or nil
+	reverted uint64      // latest epoch of the room when the store returned to its copy
 	away     bool        // the store answers no process
-	late     []*modelAct // of calls that were given up
-	direct   bool        // calls of the store are answered at once
+	late     []*modelAct // writes of calls that were given up
+	direct   bool        // calls of the store are answered immediately
 	events   chan *modelCall
 
-	epochs []uint64 // of the room, in the order of their pins
+	epochs []uint64 // of the room, in the order of its pins
 	homes  map[uint64]lease.Incarnation
 	heirs  map[pinstore.Pin]int
-	claims map[uint64]*modelOp // by the epoch that they got
-	named  map[*Hosting]bool   // hostings of the room when it was released by name; value: they have to end
+	claims map[uint64]*modelOp // by the epoch of the claim
+	named  map[*Hosting]bool   // hostings of the room when it was released by name; true: they must end
 	broken string
 }
 
-// modelProcess is one life of a node. It is the agent and the store of its resolver.
+// modelProcess is one process of a node. It acts as the agent and the store of its resolver.
 type modelProcess struct {
 	w     *modelWorld
 	self  lease.Incarnation
@@ -92,23 +92,23 @@ type modelProcess struct {
 
 	gone       bool // the process has ended
 	paused     bool
-	deaf       bool   // it does not reach the store
-	overdue    bool   // its lease has ended, and its agent has not noticed
-	silent     bool   // it was silent in the store for a TTL
-	seen       uint64 // the latest epoch that a Resolve has returned
-	otherEpoch uint64 // the latest epoch of another home that a refresh has read, while this one hosts the room
-	hosting    uint64 // the greatest epoch at which it began to host the room
-	fences     uint64 // that its agent has noticed
+	deaf       bool   // it cannot reach the store
+	overdue    bool   // its lease has ended, but its agent has not noticed
+	silent     bool   // it sent no heartbeat to the store for a TTL
+	seen       uint64 // latest epoch that its Resolve calls returned
+	otherEpoch uint64 // latest epoch of another home that a refresh read while this process hosted the room
+	hosting    uint64 // greatest epoch with which it began to host the room
+	fences     uint64 // fences that its agent has noticed
 
-	view  [modelPlaces]uint64 // lives that gossip knows; 0 = none
-	ended [modelPlaces]uint64 // lives that have ended by confirmation
+	view  [modelPlaces]uint64 // incarnations that gossip knows; 0 = none
+	ended [modelPlaces]uint64 // incarnations whose end is confirmed
 
 	r  *Resolver
 	k  *keeper
 	op *modelOp
 
 	shown  *cluster.Snapshot
-	showed modelSight // what it was made of
+	showed modelSight // what shown was made from
 }
 
 // modelSight contains everything that a snapshot depends on.
@@ -133,7 +133,8 @@ func newModelWorld(l modelLimits, f modelFault, redis *modelRedis) *modelWorld {
 	return w
 }
 
-// start starts the next life of a node. It knows what another process knows, if one runs.
+// start starts the next process of a node. If another process is running, the new process starts with that process's
+// knowledge from gossip.
 func (w *modelWorld) start(i int) *modelProcess {
 	p := &modelProcess{w: w, place: i, self: lease.Incarnation{Node: modelID(i), Number: 1}}
 	if before := w.at[i]; before != nil {
@@ -199,16 +200,16 @@ func (p *modelProcess) heartbeat() {
 	p.w.direct = was
 }
 
-// heartbeatSince makes p believe that its heartbeats have reached the store for that long.
+// heartbeatSince makes p believe that its heartbeats have reached the store for the given span.
 func (p *modelProcess) heartbeatSince(span time.Duration) {
 	l, begin := p.r.liveness, time.Now().Add(-span)
-	l.HeartbeatArrived(begin.Add(-modelTTL)) // and a gap
+	l.HeartbeatArrived(begin.Add(-modelTTL)) // then there is a gap until begin
 	for past := time.Duration(0); past <= span; past += modelTTL / 2 {
 		l.HeartbeatArrived(begin.Add(past))
 	}
 }
 
-// hearAll makes gossip of p know all processes that run.
+// hearAll makes p know all running processes via gossip.
 func (p *modelProcess) hearAll() {
 	p.view = [modelPlaces]uint64{}
 	for _, o := range p.w.running() {
@@ -216,7 +217,7 @@ func (p *modelProcess) hearAll() {
 	}
 }
 
-// modelTables has the tables over all sets of nodes.
+// modelTables contains a table for each set of nodes.
 var modelTables = func() (tables [1 << modelPlaces]*placement.Table) {
 	for set := range tables {
 		in := placement.Input{Partitions: 1}
@@ -259,7 +260,7 @@ func (p *modelProcess) Snapshot() *cluster.Snapshot {
 	return s
 }
 
-// sees returns the lives that p takes for live.
+// sees returns the incarnations that p considers live.
 func (p *modelProcess) sees() [modelPlaces]uint64 {
 	view := p.view
 	for i, o := range p.w.at {
@@ -281,11 +282,11 @@ func (p *modelProcess) Place(key string) (*cluster.Member, error) {
 // Live implements agent.
 func (p *modelProcess) Live() bool { return !p.overdue }
 
-// modelStore is a real Memory, which keeps the pin of one room. A faulty variant shows that
-// pin with another epoch than its own, and takes the epoch that it shows.
+// modelStore is a real Memory that keeps the pin of one room. In a faulty variant, the store shows the pin with another
+// epoch than the real one, and accepts the shown epoch in ops.
 type modelStore struct {
 	*pinstore.Memory
-	own, shown uint64 // epochs; equal without a problem
+	own, shown uint64 // epochs, which differ only in a faulty variant
 }
 
 func newModelStore() *modelStore { return &modelStore{Memory: pinstore.NewMemory()} }
@@ -307,7 +308,7 @@ func (s *modelStore) do(op pinstore.Op) pinstore.Result {
 // pin returns the room's pin.
 func (s *modelStore) pin() pinstore.Pin { return s.do(pinstore.Op{}).Pin }
 
-// pretend shows a new pin with another epoch from now on.
+// pretend makes the store show a new pin with another epoch from now on.
 func (s *modelStore) pretend(pin *pinstore.Pin, epoch uint64) {
 	s.own, s.shown = pin.Epoch, epoch
 	*pin = s.show(*pin)
@@ -328,7 +329,7 @@ func (s *modelStore) index(parts []placement.Partition, want func(lease.Incarnat
 	return found, err
 }
 
-// alive reports whether the heartbeat of an incarnation has not expired.
+// alive reports whether the store has a heartbeat of the incarnation that has not expired.
 func (s *modelStore) alive(at lease.Incarnation) bool {
 	alive, err := s.Heartbeat(context.Background(), lease.Incarnation{}, 0, []lease.Incarnation{at})
 	return err == nil && alive[0]
@@ -336,7 +337,7 @@ func (s *modelStore) alive(at lease.Incarnation) bool {
 
 func (s *modelStore) earlier() *modelStore { return &modelStore{s.Copy(), s.own, s.shown} }
 
-// storeError makes err what a Store returns.
+// storeError returns err as a Store would return it.
 func storeError(err error) error { return fmt.Errorf("%w: %w", pinstore.ErrStore, err) }
 
 var (
@@ -344,39 +345,39 @@ var (
 	errModelLost   = storeError(context.DeadlineExceeded)
 )
 
-// modelOp is a call of a process that waits for the store.
+// modelOp is an operation of a process, such as a Resolve, that waits for the store.
 type modelOp struct {
 	what    string
-	view    [modelPlaces]uint64 // when it began
+	view    [modelPlaces]uint64 // the process's view when the operation began
 	ended   [modelPlaces]uint64
-	log     string // what the store has answered
+	log     string // answers of the store so far
 	call    *modelCall
-	fences  uint64         // when the store last did something for it
-	ends    uint64         // of hostings here, when it began
+	fences  uint64         // of the process, when the store last performed a call
+	ends    uint64         // of hostings on this node, when the operation began
 	foreign uint64         // epoch of another home's pin that a refresh has read
-	hosted  *Hosting       // when it began
-	dead    bool           // a refresh has read the pin of a home that is dead, and nothing says that it lives
+	hosted  *Hosting       // when the operation began
+	dead    bool           // a refresh has read the pin of a dead home, and nothing says that the home lives
 	did     func(*modelOp) // checks the result
 }
 
-// modelCall is a call of the store.
+// modelCall is one call of the store.
 type modelCall struct {
 	by      *modelProcess
 	what    string
-	acts    []*modelAct // a Swap
-	do      func()      // an Index or a Heartbeat
+	acts    []*modelAct // of a Swap
+	do      func()      // performs an Index or a Heartbeat
 	results []pinstore.Result
 	said    string // the result of do
 	err     error
-	taken   bool // the store has done it; the answer is under way
+	taken   bool // the store has performed the call, and its answer is under way
 	answer  chan struct{}
 }
 
-// modelAct is an op with the process that asked for it, and what that knew.
+// modelAct is an op with the process that sent it, and what the process knew.
 type modelAct struct {
 	pinstore.Op
 	by   *modelProcess
-	of   *modelOp // its call, or nil
+	of   *modelOp // the operation that contains the call, or nil
 	view [modelPlaces]uint64
 }
 
@@ -397,7 +398,7 @@ func (c *modelCall) wait(ctx context.Context) {
 	}
 }
 
-// take has the store do what was asked.
+// take makes the store perform the call.
 func (c *modelCall) take() {
 	c.taken = true
 	if op := c.by.op; op != nil {
@@ -478,7 +479,7 @@ func (p *modelProcess) Agree(context.Context, lease.Incarnation, time.Duration, 
 // Notify implements Store. Notifications are lost.
 func (p *modelProcess) Notify(func(string)) (stop func()) { return func() {} }
 
-// knew is what p knew when its call began.
+// knew returns what p knew when its operation began.
 func (p *modelProcess) knew() [modelPlaces]uint64 {
 	if p.op != nil {
 		return p.op.view

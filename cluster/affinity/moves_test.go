@@ -57,8 +57,8 @@ func TestMove(t *testing.T) {
 	})
 }
 
-// However many callers resolve a room at any nodes, only one of them moves the room, once, and all get its
-// new node.
+// However many callers call MoveFrom for a room, on any nodes, the room moves only once, and every caller gets its new
+// node.
 func TestMoveFrom(t *testing.T) {
 	inFleet(t, "a b c d", func(t *testing.T, f *fleet) {
 		moves := f.published("a")
@@ -157,7 +157,7 @@ func TestMovesResync(t *testing.T) {
 	})
 }
 
-// A node that moves its own room away loses the room at once, even if the store does not notify.
+// A node that moves its own room away loses the room immediately, even if the store sends no notification.
 func TestMoveFromHere(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFleet(t, &faulty{Store: pinstore.NewMemory(), mute: true}, affinity.Config{}, "a", "b")
@@ -172,8 +172,8 @@ func TestMoveFromHere(t *testing.T) {
 	})
 }
 
-// If the store does not answer a move in time, the move may still happen. Then the node that moved its own
-// room away has lost the room, and the other node publishes the move, although the store notifies neither.
+// If the store does not answer a move in time, the move may still happen. Then the node that called Move publishes the
+// move, even without a notification from the store. If the room was hosted on that node, the node has lost the room.
 func TestMoveWithoutAnswer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &lateMoves{Store: &faulty{Store: pinstore.NewMemory(), mute: true}}

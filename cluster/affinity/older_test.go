@@ -130,8 +130,8 @@ func TestEpochNeverFalls(t *testing.T) {
 	}
 }
 
-// A room ends, Redis fails over to a server with its clock behind, and no notification arrives
-// of either. A node that knows the room sees no smaller epoch.
+// Redis fails over to an empty server whose clock is behind, and no notification arrives. A node that knows the room
+// must get a greater epoch.
 func TestClockOfStoreBehind(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newReplaced()
