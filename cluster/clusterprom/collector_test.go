@@ -36,7 +36,7 @@ func TestEveryCounterIsShown(t *testing.T) {
 				f.SetInt(int64(n))
 			case time.Duration:
 				f.SetInt(int64(time.Duration(n) * time.Second))
-			case bool, string: // states, see TestStore
+			case bool, string, time.Time: // states, see TestStore
 				continue
 			case []lease.NodeID:
 				f.Set(reflect.MakeSlice(f.Type(), n, n))

@@ -8,7 +8,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/roost-cluster/roost/cluster/affinity"
 	"github.com/roost-cluster/roost/lease"
 )
 
@@ -28,7 +27,7 @@ func (e Examination) redis() []Check {
 	if r.StoreDoubt {
 		problems = append(problems, Check{
 			"redis", Fail,
-			storeTrouble(r),
+			storeTrouble(r.StoreProblem, r.Store),
 			"existing rooms stay; others resolve from the pin cache or by hash, so two nodes may host one room",
 			adviceOn(r.StoreProblem) + ". Do not restart agents: they would forget where rooms live",
 		})
@@ -72,14 +71,14 @@ func (e Examination) redis() []Check {
 var scriptPlace = regexp.MustCompile(`\s*script: [0-9a-f]{40}, on @user_script:\d+\.?`) //nolint:gochecknoglobals // a constant
 
 // storeTrouble says what is wrong with the store: it does not answer, or it refuses commands.
-func storeTrouble(r *affinity.Stats) string {
-	why := scriptPlace.ReplaceAllString(cmp.Or(r.StoreProblem, "no reason given"), "")
+func storeTrouble(problem, store string) string {
+	why := scriptPlace.ReplaceAllString(cmp.Or(problem, "no reason given"), "")
 	for _, a := range refusals {
 		if strings.Contains(why, a) {
-			return fmt.Sprintf("Redis refuses commands (%s)%s", why, at(r.Store))
+			return fmt.Sprintf("Redis refuses commands (%s)%s", why, at(store))
 		}
 	}
-	return fmt.Sprintf("Redis has not answered lately (%s)%s", why, at(r.Store))
+	return fmt.Sprintf("Redis has not answered lately (%s)%s", why, at(store))
 }
 
 // refusals are parts of the errors with which a Redis that runs refuses commands.
