@@ -71,8 +71,8 @@ func reads(op pinstore.Op) bool  { return op.If == (pinstore.Pin{}) && op.Set ==
 func claims(op pinstore.Op) bool { return op.If == (pinstore.Pin{}) && op.Set.Number != 0 }
 func marks(op pinstore.Op) bool  { return op.Set.Released() }
 
-// A hosting ends while the keeper confirms its pin, and the room gets a new pin to the same node. The old hosting must
-// keep its epoch.
+// A hosting ends while the keeper confirms its pin, and the room gets a new pin that names the same node. The old
+// hosting must keep its epoch.
 func TestEpochOfEndedHosting(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &once{Store: pinstore.NewMemory(), is: claims}
