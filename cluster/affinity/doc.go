@@ -13,7 +13,7 @@
 //	…
 //	<-hosting.Lost() // the room lives elsewhere now: see hosting.Err()
 //	…
-//	agent.Leave(ctx) // ends the rooms here at the right moment, and then leaves: other nodes take them at once
+//	agent.Leave(ctx) // ends the rooms here at the right moment, and then leaves, so other nodes take them immediately
 //
 // Serve calls Host for each participant, counts the participants, and releases the room after the last one
 // has left. A signalling server uses Follow to receive each new node of a room. Call Report when a client has
@@ -30,13 +30,13 @@
 //
 // # Guarantees
 //
-//  1. If many instances resolve a room at once, one claim wins, and all instances return its node.
+//  1. If many instances resolve a room at the same time, one claim wins, and all instances return its node.
 //  2. A pin names an incarnation of a node. A pin is only changed or deleted by compare-and-swap, and its
 //     epoch grows whenever it names a new incarnation. So a node that lost a room cannot take it back by
 //     mistake. If a room was released or moved and later returns to its node, it gets a new Hosting, because
 //     the old Hosting has ended.
-//  3. No room moves because a node joins, or, without [Config.Rebalance], because a room grows. When a node dies, only its rooms move, even if the
-//     node that moves them dies, too.
+//  3. No room moves because a node joins, or, without [Config.Rebalance], because a room grows. When a node
+//     dies, only its rooms move, even if the node that moves them dies, too.
 //  4. A node is considered dead when it has left, when its failure is confirmed, or when both its lease in
 //     gossip and its heartbeat in the store have expired. During a network partition of gossip, no room moves
 //     as long as both sides reach the store. Resolve never names a member that has left.
@@ -92,6 +92,6 @@
 //
 // The files host.go, hosttable.go and serve.go manage the rooms that this node serves. The goroutine in
 // keep.go and confirm.go maintains the pins of these rooms, and moves rooms away if the node is overloaded
-// (relieve.go). The goroutine in sweep.go fails over the rooms of dead nodes. rooms.go contains calls for operators and tools. report.go checks a node when a client
-// reports that it lost the connection to that node.
+// (relieve.go). The goroutine in sweep.go fails over the rooms of dead nodes. rooms.go contains calls for
+// operators and tools. report.go checks a node when a client reports that it lost the connection to that node.
 package affinity

@@ -35,16 +35,15 @@ type history struct {
 	events []cluster.Event
 }
 
-// History returns what this instance has seen of the store and of rooms since Start: the last 200 events,
-// oldest first. The History of the agent has the events of members and partitions.
+// History returns what this instance has seen of the store and of rooms since Start: the last 200 events, oldest first.
+// The History of the agent has the events of members and partitions.
 //
-// One event is about many rooms: an event covers all rooms of a node that move for the same reason without a
-// pause of 30 s, for at most 10 minutes. Rooms is their number, At is the time of the first room, and Lasted
-// is the time until the last room. If rooms of more than 20 nodes move for the same reason, the rooms of the
-// other nodes share an event without a Member.
+// An event covers all rooms of a node that move for the same reason without a pause of 30 s, for at most 10 minutes.
+// Rooms is the number of these rooms, At is the time of the first room, and Lasted is the time until the last room. If
+// rooms of more than 20 nodes move for the same reason, the rooms of the other nodes share an event without a Member.
 //
-// EventRoomsMoved counts the moves in Moves, except for conflicts. So instances can see different numbers, because each instance
-// knows of the rooms that it has moved or cached.
+// EventRoomsMoved counts the moves in Moves, except for conflicts. Each instance knows only the rooms that it has moved
+// or cached, so instances can see different numbers.
 func (r *Resolver) History() []cluster.Event {
 	r.history.mu.Lock()
 	defer r.history.mu.Unlock()
@@ -65,7 +64,7 @@ func (h *history) append(e cluster.Event) {
 	}
 }
 
-// rooms adds rooms to the present event of a node and a reason, or begins another event.
+// rooms adds rooms to the current event of a node and a reason, or begins a new event.
 func (h *history) rooms(kind cluster.EventKind, member lease.NodeID, reason string, rooms int) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -82,7 +81,7 @@ func (h *history) rooms(kind cluster.EventKind, member lease.NodeID, reason stri
 	e.Lasted = time.Since(e.At)
 }
 
-// present returns the event to which more rooms of a node belong, or nil, and the number of such events of other
+// present returns the event to which more rooms of a node belong, or nil, and the number of current events of other
 // nodes. The caller must hold the lock.
 func (h *history) present(kind cluster.EventKind, member lease.NodeID, reason string) (found *cluster.Event, others int) {
 	for i := range h.events {
@@ -99,7 +98,7 @@ func (h *history) present(kind cluster.EventKind, member lease.NodeID, reason st
 	return found, others
 }
 
-// moved adds the rooms that have moved. A conflict is an event of its own.
+// moved adds the rooms that have moved. It skips conflicts, which have their own events.
 func (h *history) moved(list []Moved) {
 	for _, m := range list {
 		if m.Reason != hostedTwice {

@@ -145,7 +145,7 @@ func (r *modelRedis) swap(by lease.Incarnation, op pinstore.Op, want pinstore.Re
 	})
 }
 
-// match compares the results of an op.
+// match compares the result of an op on Redis with the result in memory.
 func (r *modelRedis) match(op pinstore.Op, got, want pinstore.Result) error {
 	epoch := got.Pin.Epoch
 	if is, ok := r.hosting(want.Pin.Epoch); ok || want.Pin.Epoch == 0 {

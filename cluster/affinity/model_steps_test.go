@@ -75,7 +75,7 @@ func (p *modelProcess) await() {
 	}
 }
 
-// endsWithout checks that a hosting has not ended with ErrReleased unless it was released.
+// endsWithout breaks an invariant if a hosting has ended with ErrReleased, but was not released.
 func (w *modelWorld) endsWithout(h *Hosting, released bool) {
 	_, named := w.named[h]
 	if h != nil && !released && !named && errors.Is(h.Err(), ErrReleased) {

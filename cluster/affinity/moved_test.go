@@ -24,7 +24,7 @@ func move(room string, epoch uint64) Moved {
 	return Moved{Room: room, From: incarnation("a"), To: incarnation("b"), Epoch: epoch}
 }
 
-// textOf names the rooms of a batch with their epochs, and "resync".
+// textOf lists the rooms of a batch with their epochs, and adds "resync" if Resync is set.
 func textOf(b MovedBatch) string {
 	var parts []string
 	for _, m := range b.Moved {
@@ -36,7 +36,7 @@ func textOf(b MovedBatch) string {
 	return strings.Join(parts, ", ")
 }
 
-// readMoves ranges over batches in a goroutine and hands each one over.
+// readMoves ranges over batches in a goroutine, and sends each batch to the returned channel.
 func readMoves(batches iter.Seq[MovedBatch]) <-chan MovedBatch {
 	out := make(chan MovedBatch)
 	go func() {
@@ -143,15 +143,15 @@ func TestMovesBounded(t *testing.T) {
 			lists[i] = Moved{Room: fmt.Sprintf("r%06d", i), Epoch: 1}
 		}
 		feed.publish(lists)
-		feed.publish(lists[:10]) // they merge, so there is still room for them
+		feed.publish(lists[:10]) // they merge with the pending moves, so they still fit
 
 		batches := readMoves(seq)
 		if b := <-batches; len(b.Moved) != maxPending || b.Resync {
 			t.Fatalf("%d rooms, resync %v; want all %d", len(b.Moved), b.Resync, maxPending)
 		}
-		synctest.Wait() // it waits for more
+		synctest.Wait() // the reader waits for more
 		feed.publish([]Moved{move("x", 1)})
-		synctest.Wait() // it is busy handing that over
+		synctest.Wait() // the reader is busy with this batch
 		feed.publish(lists)
 		feed.publish([]Moved{move("one-too-many", 1)})
 		feed.publish(lists)
@@ -181,7 +181,7 @@ func TestMovesEnd(t *testing.T) {
 		}
 		return got
 	}
-	for name, want := range map[string][]string{"close": {"r1"}, "context": nil} { // of the pending moves
+	for name, want := range map[string][]string{"close": {"r1"}, "context": nil} { // pending moves that still arrive
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				var feed moves
@@ -235,13 +235,12 @@ func TestMovesNeedNoGoroutine(t *testing.T) {
 	for range 100 {
 		feed.watch(t.Context())
 	}
-	if after := runtime.NumGoroutine(); after > before+10 { // the runtime's own come and go
+	if after := runtime.NumGoroutine(); after > before+10 { // the runtime starts and stops goroutines of its own
 		t.Errorf("%d goroutines for 100 subscriptions", after-before)
 	}
 }
 
-// The reference model keeps every move since a reader took its last batch, and folds them
-// room by room.
+// The reference model keeps all moves since a reader took its last batch, and combines the moves of each room.
 func TestMovesLikeReference(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var feed moves
@@ -298,7 +297,7 @@ func TestMovesLikeReference(t *testing.T) {
 				logs[i] = append(logs[i], list...)
 			}
 			feed.publish(list)
-			clear(list) // the feed keeps nothing of it
+			clear(list) // the feed must not keep the list
 		}
 		for i := range readers {
 			take(i)
@@ -344,7 +343,7 @@ func TestMovesConcurrently(t *testing.T) {
 				}
 				passing := feed.watch(t.Context())
 				feed.publish(list)
-				for range passing { // readers come and go
+				for range passing { // a reader that leaves immediately
 					break
 				}
 			}

@@ -104,7 +104,7 @@ func TestMoveFrom(t *testing.T) {
 	})
 }
 
-// Clients resolve their rooms repeatedly when a node dies. Subscribers still receive each move only once.
+// When a node dies, clients resolve its rooms repeatedly. Subscribers must still receive each move only once.
 func TestMovesArePublishedOnce(t *testing.T) {
 	inFleet(t, "a b c", func(t *testing.T, f *fleet) {
 		var rooms []string
@@ -143,7 +143,8 @@ func TestMovesArePublishedOnce(t *testing.T) {
 	})
 }
 
-// After the store may have missed changes, subscribers resolve all their rooms again.
+// If the store loses its data, moves may have been missed, so subscribers must be told to resolve all their rooms
+// again.
 func TestMovesResync(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newReplaced()
@@ -163,7 +164,7 @@ func TestMoveFromHere(t *testing.T) {
 		f := newFleet(t, &faulty{Store: pinstore.NewMemory(), mute: true}, affinity.Config{}, "a", "b")
 		h := f.host("a", "r", 2)
 		home := string(f.resolve("a", "r", 2).Node)
-		synctest.Wait() // the keeper has read the pin of the new hosting, and does not find the move first
+		synctest.Wait() // the keeper has read the new hosting's pin, so it does not notice the move first
 		a, err := f.rooms[home].Move(t.Context(), "r", lease.NodeID(f.not(home)))
 		var elsewhere *affinity.NotOwnerError
 		if err != nil || !lost(h) || !errors.As(h.Err(), &elsewhere) || elsewhere.Owner != a {
@@ -222,8 +223,8 @@ func (s *lateMoves) Swap(ctx context.Context, ops ...pinstore.Op) []pinstore.Res
 	return []pinstore.Result{{Err: fmt.Errorf("%w: %w", pinstore.ErrStore, ctx.Err())}}
 }
 
-// A relay moves away from the node of its room and from nodes of other relays, once, whoever asks. It stays
-// if no other node can host it.
+// A relay moves away from the node of its room and from the nodes of other relays. It moves only once, no matter which
+// nodes ask, and stays if no other node can host it.
 func TestResolveApart(t *testing.T) {
 	inFleet(t, "a b c", func(t *testing.T, f *fleet) {
 		home := f.host("a", "room", 3)
@@ -237,7 +238,7 @@ func TestResolveApart(t *testing.T) {
 			return a
 		}
 		var first, second, full affinity.Assignment
-		for i := range 30 { // some of them would live with the room
+		for i := range 30 { // some of these relays would otherwise get the room's node
 			relay := fmt.Sprint("relay-", i)
 			first = apart("a", relay+"~1", "room")
 			var calls sync.WaitGroup

@@ -37,7 +37,8 @@ func aDemand(t *rapid.T) (d Demand) {
 	return d
 }
 
-// A need stays the same in a pin and costs the same as its demand, and a join does not lower it.
+// A need can be read back unchanged from a pin, and costs as much as its demand. Joining another need does not make it
+// smaller.
 func TestNeed(t *testing.T) {
 	r := &Resolver{cfg: Config{}.WithDefaults()}
 	rapid.Check(t, func(t *rapid.T) {
@@ -91,7 +92,7 @@ func TestNeed(t *testing.T) {
 	}
 }
 
-// A webinar with a new count of its audience does not become a mesh.
+// A new count of a webinar's audience does not turn the webinar into a mesh.
 func TestNeedCounted(t *testing.T) {
 	webinar := needOf(Demand{Publishers: 1, Subscribers: 1000})
 	if got := demandOf(webinar.Counted(1500)); got.Publishers != 1 || got.Subscribers != 1499 {
@@ -103,7 +104,7 @@ func TestNeedCounted(t *testing.T) {
 	if got := demandOf(needOf(Demand{Units: 9}).Counted(4)); got.Units != 9 {
 		t.Errorf("counted as %+v", got)
 	}
-	// Publishers that were stated stay stated while the room is empty, also in its pin.
+	// Stated publishers remain stated while the room is empty, even in its pin.
 	for _, kept := range []func(capacity.Need) capacity.Need{
 		func(n capacity.Need) capacity.Need { return n },
 		func(n capacity.Need) capacity.Need { return capacity.NeedIn(n.Pin(pinstore.Pin{})) },
@@ -116,7 +117,7 @@ func TestNeedCounted(t *testing.T) {
 			t.Errorf("three for a while: %+v", got)
 		}
 	}
-	// Pins of a later release: unknown names stay.
+	// Pins of a later release may contain unknown names, which must stay.
 	later := capacity.NeedIn(pinstore.Pin{Size: 5, Needs: "colour=red&publishers=2"})
 	if got := later.Pin(pinstore.Pin{}); got.Needs != "publishers=2&colour=red" || got.Size != 5 {
 		t.Errorf("pinned as %+v", got)
@@ -155,7 +156,7 @@ func TestDemandProblems(t *testing.T) {
 	}
 }
 
-// A Cost that is out of range counts as the nearest one in range.
+// A Cost that is out of range counts as the nearest value in range.
 func TestCostOutOfRange(t *testing.T) {
 	for cost, want := range map[int64]int64{math.MinInt64: 1, -1: 1, 0: 1, 5: 5, math.MaxInt64: math.MaxInt64} {
 		r := &Resolver{cfg: Config{Cost: func(Demand) int64 { return cost }}.WithDefaults()}

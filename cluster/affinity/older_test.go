@@ -11,9 +11,9 @@ import (
 	"github.com/roost-cluster/roost/lease"
 )
 
-// A node ends while the store is away, or the store comes back with data from before the
-// end: the pins of rooms that others serve by then name a dead life. The hosts keep their
-// rooms, and replace the pins.
+// A node ends while the store is away, or the store returns with data from before the node ended. So some pins name a
+// dead incarnation although other nodes serve the rooms by then. These hosts must keep their rooms and replace the
+// pins.
 func TestDeadPinYields(t *testing.T) {
 	for name, older := range map[string]bool{"the store was away": false, "the store has older data": true} {
 		t.Run(name, func(t *testing.T) {
@@ -56,12 +56,12 @@ func TestDeadPinYields(t *testing.T) {
 	}
 }
 
-// The store goes back to a copy of its data from before some hostings. No epoch falls, for
-// hosts and for observers.
+// The store goes back to a copy of its data from before some hostings. Neither the host nor another node may see a
+// smaller epoch than before.
 func TestEpochNeverFalls(t *testing.T) {
 	for name, c := range map[string]struct {
 		way    string // nodes on which the room has lived since the copy
-		hosted bool   // on the last one
+		hosted bool   // whether the last of these nodes still hosts it
 	}{
 		"the host is the pinned node again":    {"ba", true},
 		"another node hosts the room":          {"b", true},
@@ -96,7 +96,7 @@ func TestEpochNeverFalls(t *testing.T) {
 					if err := h.Release(t.Context()); err != nil {
 						t.Fatal(err)
 					}
-					time.Sleep(time.Second) // all have seen it
+					time.Sleep(time.Second) // all nodes have noticed it
 				} else if a := f.resolve("c", "r", 2); a.Epoch != least {
 					t.Fatalf("c says %+v", a)
 				}
@@ -148,8 +148,8 @@ func TestClockOfStoreBehind(t *testing.T) {
 	})
 }
 
-// The store goes back to a copy of its data, and its clock to before a later hosting. The node that fails over the room
-// knows of that hosting: the new home gets a greater epoch.
+// The store goes back to an older copy of its data, and its clock goes back to before the latest hosting. The node that
+// fails over the room knows that hosting, so the new home must get a greater epoch.
 func TestFailedOverWithClockBehind(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		data := newReplaced()
@@ -174,8 +174,9 @@ func TestFailedOverWithClockBehind(t *testing.T) {
 	})
 }
 
-// The store's clock jumps ahead, or the store evicts pins: they are gone while their rooms run, and another node claims
-// the rooms before their hosts restore the pins. The hosts take over the new pins, with their rooms' needs.
+// The store's clock jumps ahead, or the store evicts pins, so pins disappear while their rooms run. Another node claims
+// the rooms before their hosts restore the pins. The hosts must take over the new pins and write the needs of their
+// rooms into them.
 func TestPinsExpireEarly(t *testing.T) {
 	for name, told := range map[string]bool{"the hosts are notified": true, "the hosts learn of it from the claims": false} {
 		t.Run(name, func(t *testing.T) {
@@ -188,7 +189,7 @@ func TestPinsExpireEarly(t *testing.T) {
 					hosted[h] = h.Epoch()
 				}
 				time.Sleep(time.Minute)
-				store.failOver() // heartbeats expire, too
+				store.failOver() // this loses the heartbeats, too
 				for h := range hosted {
 					owner := string(f.owner(h.Room()))
 					other := f.not(owner)
@@ -211,8 +212,8 @@ func TestPinsExpireEarly(t *testing.T) {
 	}
 }
 
-// A fleet has restarted with its clocks an hour back: pins name later incarnations of its
-// nodes, which are dead. The nodes host these rooms again.
+// A cluster has restarted with clocks that are an hour behind, so pins name dead incarnations with greater numbers than
+// the running incarnations. The nodes must still host these rooms, with greater epochs.
 func TestClockBack(t *testing.T) {
 	inFleet(t, "a b", func(t *testing.T, f *fleet) {
 		pin := func(room string) pinstore.Pin {
@@ -239,7 +240,7 @@ func TestClockBack(t *testing.T) {
 	})
 }
 
-// The later incarnation runs and has not been met by gossip: the earlier one takes nothing
+// A later incarnation of the node is running, but gossip has not met it. The earlier incarnation must not take a room
 // from it.
 func TestLaterProcessKeepsRooms(t *testing.T) {
 	inFleet(t, "a", func(t *testing.T, f *fleet) {

@@ -13,8 +13,8 @@ import (
 	"github.com/roost-cluster/roost/lease"
 )
 
-// While the store fails, joins are answered within the budget and hosted rooms stay.
-// When it is back, their pins exist.
+// While the store fails, joins are answered within the budget and hosted rooms stay. When the store is back, it gets
+// the pins of these rooms.
 func TestStoreInTrouble(t *testing.T) {
 	for name, trouble := range map[string]func(*faulty, bool){
 		"down":    func(f *faulty, on bool) { f.fails.Store(on) },
@@ -51,7 +51,7 @@ func TestStoreInTrouble(t *testing.T) {
 								t.Fatalf("big is said to live on %s, it lives on %s", a.Node, bigHome.Node)
 							}
 						case "r-9":
-							// After a while all agree by hash, without sending a claim.
+							// After a while, all nodes place the room by hash, without sending a claim.
 							if i > 0 && a.Node != f.owner(room) {
 								t.Fatalf("%s is placed on %s, its owner is %s", room, a.Node, f.owner(room))
 							}
@@ -78,7 +78,7 @@ func TestStoreInTrouble(t *testing.T) {
 
 				trouble(store, false)
 				time.Sleep(5 * time.Second)
-				for id, r := range f.rooms { // most of them have asked for nothing since
+				for id, r := range f.rooms { // most nodes had no calls since then
 					if r.Stats().StoreDoubt {
 						t.Errorf("%s still doubts the store", id)
 					}
@@ -94,8 +94,8 @@ func TestStoreInTrouble(t *testing.T) {
 	}
 }
 
-// A node that had to wait for the store soon places new rooms again, although the other node noticed nothing,
-// because a store announces that it lost data.
+// The store hangs for one node only. Soon afterwards, this node must place new rooms again. It does not wait for the
+// other node, which noticed nothing, because a store announces that it lost data.
 func TestShortPause(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		data := pinstore.NewMemory()
@@ -117,8 +117,8 @@ func TestShortPause(t *testing.T) {
 	})
 }
 
-// The store loses all data. Hosted rooms are pinned again where they run, although new
-// rooms would be placed elsewhere now.
+// The store loses all data. Hosted rooms must be pinned again to the nodes where they run, although new rooms would now
+// be placed elsewhere.
 func TestStoreLosesEverything(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newReplaced()
@@ -132,13 +132,13 @@ func TestStoreLosesEverything(t *testing.T) {
 			hosted = append(hosted, f.host("a", room, 4))
 		}
 		before := pins(t, store)
-		f.start("d") // it owns partitions of rooms that are hosted elsewhere
+		f.start("d") // d owns partitions of rooms that are hosted elsewhere
 		store.empty()
 		var wait sync.WaitGroup
-		for _, id := range f.IDs() { // joins come before the nodes have detected it
+		for _, id := range f.IDs() { // joins arrive before the nodes detect the loss
 			for _, room := range names(100)[:30] {
 				wait.Go(func() {
-					if id != "d" { // its cache does not have the rooms
+					if id != "d" { // d does not have the rooms in its cache
 						f.resolve(id, room, 4)
 					}
 				})
@@ -162,8 +162,8 @@ func TestStoreLosesEverything(t *testing.T) {
 	})
 }
 
-// The store loses all data. A room without a host stays on its node, too: an instance
-// that has the room in its cache pins it there again, and not to the node of the hash.
+// The store loses all data. A room without a host must stay on its node, too. An instance that has the room in its
+// cache pins the room to that node again, and not to the node that the hash selects.
 func TestStoreLosesRoomWithoutHost(t *testing.T) {
 	for _, after := range []time.Duration{0, 5 * time.Second} { // while hosts restore their pins, and later
 		t.Run(fmt.Sprint(after), func(t *testing.T) {
@@ -174,7 +174,7 @@ func TestStoreLosesRoomWithoutHost(t *testing.T) {
 				other := f.Agent(f.not(string(owner))).Snapshot().Self
 				store.Swap(t.Context(), pinstore.Op{
 					Partition: f.Agent("a").Partition("r"), Room: "r", TTL: time.Hour,
-					// The clock of the next store will be behind.
+					// After the loss, the store's clock will be behind this epoch.
 					Set: pinstore.Pin{Incarnation: lease.Incarnation{Node: other.ID, Number: other.Incarnation}, Epoch: 1 << 52},
 				})
 				was := f.resolve("a", "r", 2)
@@ -231,7 +231,8 @@ func TestOtherNodes(t *testing.T) {
 	}
 }
 
-// Two nodes hosted one room without the store: one of them loses it with ErrSplit.
+// Two nodes hosted the same room while the store was away. When the store is back, one of them must lose the room with
+// ErrSplit.
 func TestConflict(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &faulty{Store: pinstore.NewMemory()}
@@ -243,7 +244,7 @@ func TestConflict(t *testing.T) {
 		store.fails.Store(true)
 		h1 := f.hostAt(one, room, 2)
 		f.Split([]string{"a"}, []string{"b"})
-		time.Sleep(2 * soon) // each is alone, and owns everything
+		time.Sleep(2 * soon) // each node is alone, and owns everything
 		h2 := f.hostAt(two, room, 2)
 		f.Heal()
 		store.fails.Store(false)
@@ -266,8 +267,8 @@ func TestConflict(t *testing.T) {
 	})
 }
 
-// An answer from before a loss of data proves nothing afterwards. If a room was hosted because of that answer
-// and now lives on another node, that is a conflict, not a move.
+// After the store has lost its data, its earlier answers prove nothing. If a room was hosted because of such an answer
+// and now lives on another node, this is a conflict and not a move.
 func TestLossWhileHosting(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		data := newReplaced()
@@ -276,7 +277,7 @@ func TestLossWhileHosting(t *testing.T) {
 		room := "r"
 		owner := string(f.owner(room))
 		self := f.Agent(f.not(owner)).Snapshot().Self
-		lose := func() { // just when the store has answered
+		lose := func() { // right after the store has answered
 			data.empty()
 			data.Swap(t.Context(), pinstore.Op{
 				Partition: f.Agent(owner).Partition(room), Room: room, TTL: time.Hour,
@@ -285,9 +286,9 @@ func TestLossWhileHosting(t *testing.T) {
 		}
 		data.Swap(t.Context(), pinstore.Op{
 			Partition: f.Agent(owner).Partition(room), Room: room, TTL: time.Hour,
-			Set: pinstore.Pin{Incarnation: lease.Incarnation{Node: lease.NodeID(owner), Number: 1}}, // which has ended
+			Set: pinstore.Pin{Incarnation: lease.Incarnation{Node: lease.NodeID(owner), Number: 1}}, // this incarnation has ended
 		})
-		next := func() { store.afterSwap.Store(&lose) } // once Host replaces that pin
+		next := func() { store.afterSwap.Store(&lose) } // for the swap in which Host replaces that pin
 		store.afterSwap.Store(&next)
 		h := f.hostAt(owner, room, 2)
 		time.Sleep(time.Second)

@@ -20,11 +20,11 @@ import (
 	"github.com/roost-cluster/roost/lease"
 )
 
-// pinned checks Pin on two nodes, a and b, of one store.
+// pinned checks Pin on two nodes, a and b, that share a store.
 func pinned(t *testing.T, a, b *affinity.Resolver) {
 	t.Helper()
 	d := affinity.Demand{Size: 2}
-	for i := range 10 { // one of these rooms belongs to the other node by its hash
+	for i := range 10 { // by hash, some of these rooms belong to the other node
 		room := fmt.Sprint("chosen-", i)
 		first, err := a.Pin(t.Context(), room, "b", d)
 		if err != nil || first.Node != "b" || first.Source == affinity.Pinned || first.Epoch == 0 {
@@ -79,7 +79,7 @@ func pinned(t *testing.T, a, b *affinity.Resolver) {
 	}
 }
 
-// The caller chooses the node of a room that lives nowhere. A node that accepts no rooms does not get the
+// A caller can choose the node of a room that does not live on any node. A node that accepts no rooms does not get the
 // room.
 func TestPinChosenNode(t *testing.T) {
 	inFleet(t, "a b c", func(t *testing.T, f *fleet) {
@@ -132,7 +132,7 @@ func TestPinHardCeiling(t *testing.T) {
 	})
 }
 
-// The same over Redis, between real agents.
+// The same checks must pass with Redis and real agents.
 func TestPinOverRedis(t *testing.T) {
 	server := redistest.Start(t)
 	var rooms []*affinity.Resolver

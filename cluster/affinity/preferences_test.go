@@ -17,8 +17,8 @@ import (
 	"github.com/roost-cluster/roost/lease"
 )
 
-// newZones returns a fleet with nodes such as eu-1-a: in zone eu-1 of region eu. Nodes with a
-// number at the end have recorders.
+// newZones returns a fleet with nodes such as eu-1-a, which is in zone eu-1 of region eu. Nodes with a number at the
+// end of their name have recorders.
 func newZones(t *testing.T, cfg affinity.Config, ids ...string) *fleet {
 	t.Helper()
 	cfg.Log = slog.New(slog.DiscardHandler)
@@ -35,8 +35,8 @@ func newZones(t *testing.T, cfg affinity.Config, ids ...string) *fleet {
 	return f
 }
 
-// A thousand rooms by a list of preferences over three zones, of which one is nearly full and one is down, and 500
-// more when that has a node again.
+// Rooms prefer zone eu-1 and then region eu. Zone eu-1 is nearly full and zone eu-2 is down, so most of the first 1,000
+// rooms must go elsewhere. When zone eu-2 has a node again, most of the next 500 rooms must go there.
 func TestPreferences(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newZones(t, affinity.Config{Settle: time.Hour}, "eu-1-a", "eu-1-b", "eu-2-a", "eu-2-b", "us-1-a", "us-1-b", "us-1-c")
@@ -47,7 +47,7 @@ func TestPreferences(t *testing.T) {
 		f.crash("eu-2-b")
 		time.Sleep(soon)
 		d := affinity.Demand{Size: 2, Prefer: []string{"zone:eu-1", "region:eu"}}
-		best := 0 // rooms of the nearly full zone on their best node there
+		best := 0 // rooms in the nearly full zone that are on their best node there
 		climb := func(rooms string, n int, want map[string]int) {
 			t.Helper()
 			at := make(map[string]int)
@@ -86,7 +86,7 @@ func TestPreferences(t *testing.T) {
 				}
 			}
 		}
-		f.start("eu-2-c") // of region eu
+		f.start("eu-2-c") // in region eu
 		climb("later-", 500, map[string]int{"eu-2, preference 2 (region:eu)": 400, "us-1, preference 3 (anywhere)": 100})
 	})
 }
@@ -107,7 +107,7 @@ func TestRequire(t *testing.T) {
 				t.Errorf("%s is on preference 2: %s", a.Node, a.Reason)
 			}
 			home[room] = a.Node
-			// Its host knows nothing but who has joined.
+			// The host only states that one participant has joined.
 			f.hostAt(string(a.Node), room, 1)
 		}
 		time.Sleep(75 * time.Second) // pins are refreshed
@@ -120,7 +120,7 @@ func TestRequire(t *testing.T) {
 				t.Errorf("%s, of %s before, is pinned to %v with %q", room, home[room], pin, pin.Needs)
 			}
 		}
-		// A room that leaves a node keeps its requirement, and does not stay.
+		// A room that has to leave its node must get another node that meets its requirement.
 		for room, pin := range found {
 			if a, err := f.rooms["eu-1-a"].MoveFrom(t.Context(), room, pin.Incarnation, pin.Epoch); err != nil || a.Node != "us-1-3" {
 				t.Errorf("%s leaves %s: %v, %v", room, pin.Node, a, err)
@@ -133,7 +133,7 @@ func TestRequire(t *testing.T) {
 		if !errors.Is(err, affinity.ErrRequire) || !strings.Contains(err.Error(), "no live node has recorder=yes") {
 			t.Errorf("without a recorder: %v", err)
 		}
-		for room := range home { // the pin is of a dead node, and the joiner states no requirement
+		for room := range home { // the pin names a dead node, and the joiner states no requirement
 			if _, err := f.rooms["eu-1-a"].Resolve(t.Context(), room, affinity.Demand{Size: 1}); !errors.Is(err, affinity.ErrRequire) {
 				t.Fatalf("%s goes anywhere: %v", room, err)
 			}
@@ -154,7 +154,7 @@ func TestRequire(t *testing.T) {
 	})
 }
 
-// A webinar that is failed over costs what it did, even if its participants are counted.
+// A webinar that is failed over keeps its number of publishers, even if its participants are counted.
 func TestWebinarIsNoMesh(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cfg := affinity.Config{ReportLoad: true, Counter: counter(400), PinTTL: 3 * time.Minute}

@@ -11,9 +11,8 @@ import (
 	"github.com/roost-cluster/roost/cluster/affinity/pinstore"
 )
 
-// If the store refuses a member because of its Cost, which gossip does not compare, other nodes place no
-// rooms on it, because it could not host them. Its own rooms stay, and it gets rooms again once its settings
-// are right.
+// The store refuses a member because of its Cost, which gossip does not compare. Other nodes must not place rooms on
+// this member, because it could not host them. Its own rooms stay, and it gets rooms again once its settings are right.
 func TestRefusedMemberGetsNoRooms(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &faulty{Store: pinstore.NewMemory()}

@@ -16,7 +16,8 @@ import (
 	"github.com/roost-cluster/roost/placement"
 )
 
-// A node that does not reach the store for 40 s misses the release of its room, and hears of it later.
+// A node cannot reach the store for 40 s and misses the release of its room. When it reaches the store again, its
+// hosting must end.
 func TestReleaseMissed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		data := newReplaced()
@@ -42,12 +43,12 @@ func TestReleaseMissed(t *testing.T) {
 	})
 }
 
-// once calls a function once, at the next op of the given kind.
+// once is a store that calls before and after around the next op of the given kind, and each of them only once.
 type once struct {
 	pinstore.Store
 	is     func(pinstore.Op) bool
 	before atomic.Pointer[func()]
-	after  atomic.Pointer[func() bool] // if the op is done; true: the answer is lost
+	after  atomic.Pointer[func() bool] // called if the op is done; true: the answer is lost
 }
 
 func (s *once) Swap(ctx context.Context, ops ...pinstore.Op) []pinstore.Result {
@@ -70,8 +71,8 @@ func reads(op pinstore.Op) bool  { return op.If == (pinstore.Pin{}) && op.Set ==
 func claims(op pinstore.Op) bool { return op.If == (pinstore.Pin{}) && op.Set.Number != 0 }
 func marks(op pinstore.Op) bool  { return op.Set.Released() }
 
-// A hosting ends while its pin is confirmed, and the room comes back to this node. The old hosting keeps its
-// epoch, and the next hosting has a greater epoch.
+// A hosting ends while the keeper confirms its pin, and the room gets a new pin that names the same node. The old
+// hosting must keep its epoch.
 func TestEpochOfEndedHosting(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &once{Store: pinstore.NewMemory(), is: claims}
@@ -95,7 +96,7 @@ func TestEpochOfEndedHosting(t *testing.T) {
 			}
 		}
 		store.before.Store(&next)
-		f.rooms[o].Changed("") // as after a lost connection: the keeper claims the pin
+		f.rooms[o].Changed("") // like a lost connection, this makes the keeper claim the pin
 		time.Sleep(3 * time.Second)
 		if store.before.Load() != nil || !lost(h) || h.Epoch() != epoch {
 			t.Errorf("claimed %t, lost %t, epoch %d after %d", store.before.Load() == nil, lost(h), h.Epoch(), epoch)
@@ -103,7 +104,7 @@ func TestEpochOfEndedHosting(t *testing.T) {
 	})
 }
 
-// tardy does not answer the deletion of a pin, and carries it out when the test says so.
+// tardy does not answer the deletion of a pin. The test performs the deletion later.
 type tardy struct {
 	pinstore.Store
 	deletions []pinstore.Op
@@ -118,8 +119,8 @@ func (s *tardy) Swap(ctx context.Context, ops ...pinstore.Op) []pinstore.Result 
 	return s.Store.Swap(ctx, ops...)
 }
 
-// A room ends, and Redis carries out the deletion of its pin when the node hosts the room again, as after a
-// pause of Redis: the new hosting keeps its pin. It may have begun while Redis did not answer.
+// A room ends, but Redis deletes its pin only after the node hosts the room again, for example because Redis was
+// paused. The new hosting must keep its pin, even if it began while Redis did not answer.
 func TestTardyDeletion(t *testing.T) {
 	for _, away := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
@@ -147,8 +148,8 @@ func TestTardyDeletion(t *testing.T) {
 	}
 }
 
-// A hosting began without the store and is released. Before the store is asked for its pin, the room has
-// another pin, or is hosted here again: that pin stays.
+// A hosting that began without the store is released. Before the release reads the room's pin, the room gets another
+// pin, or this node hosts the room again. The pin must stay.
 func TestReleaseUnconfirmed(t *testing.T) {
 	for _, again := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
@@ -159,7 +160,7 @@ func TestReleaseUnconfirmed(t *testing.T) {
 			o := string(f.owner("r"))
 			store.fails.Store(true)
 			first := f.hostAt(o, "r", 2)
-			synctest.Wait() // the keeper has asked in vain, and asks again later
+			synctest.Wait() // the keeper's call has failed, and the keeper tries again later
 			store.fails.Store(false)
 			want := error(nil)
 			before := func() {
@@ -182,8 +183,8 @@ func TestReleaseUnconfirmed(t *testing.T) {
 	}
 }
 
-// The keeper has claimed the pin that Redis had lost, and its answer is lost, too. The release of the room
-// says that the pin has changed.
+// Redis loses a pin and the keeper claims it again, but the answer is lost. The room is released at that moment. If the
+// pin remains, Release must return ErrChanged.
 func TestReleaseAfterLostAnswer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		data := newReplaced()
@@ -204,7 +205,7 @@ func TestReleaseAfterLostAnswer(t *testing.T) {
 	})
 }
 
-// A room is resolved while its release is under way, and gets a new pin, which stays.
+// A room is resolved while its release is under way. The room gets a new pin, which must stay.
 func TestResolveDuringRelease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		data := pinstore.NewMemory()
@@ -224,8 +225,8 @@ func TestResolveDuringRelease(t *testing.T) {
 	})
 }
 
-// If a hosting of another room ends that shares the count of ends, this does not delay a call of Host. It
-// also does not fail a call that the store does not answer.
+// A hosting of another room ends, and both rooms share a count of ends. This must not delay a call of Host, and must
+// not make the call fail if the store does not answer.
 func TestHostBesideRelease(t *testing.T) {
 	other := ""
 	for i := 0; placement.Of(other, 256) != placement.Of("r", 256); i++ {
@@ -254,8 +255,8 @@ func TestHostBesideRelease(t *testing.T) {
 	}
 }
 
-// A hosting ends while the keeper claims the pin that Redis has lost, and the room is hosted here again by
-// that pin, which stays.
+// Redis loses a pin. While the keeper claims it again, the hosting ends and this node hosts the room again with the new
+// pin. This pin must stay.
 func TestHostAgainDuringRestore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		data := newReplaced()
@@ -307,8 +308,8 @@ func TestLookupAfterRelease(t *testing.T) {
 	})
 }
 
-// A release is not answered, Redis loses its data or goes back to an earlier pin, and its clock is behind.
-// The next hosting of the room begins without Redis: it gets a greater epoch nevertheless.
+// Redis does not answer a release. Then it loses its data or goes back to an earlier pin, and its clock is behind. The
+// next hosting of the room begins without Redis, but must still get a greater epoch.
 func TestEpochAfterReleaseAndLoss(t *testing.T) {
 	for _, earlier := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
@@ -341,9 +342,9 @@ func TestEpochAfterReleaseAndLoss(t *testing.T) {
 	}
 }
 
-// A room has ended on a: its pin was deleted, and the answer was lost. Then b hosts the room, and Redis loses
-// its data. Node a, which hears of that first, does not take the room to itself, as it does with a room that
-// it hosted until then.
+// Node a releases a room, but the answer to the deletion of the pin is lost. Then b hosts the room, and Redis loses its
+// data. Node a is the first to learn of the loss. It must not keep the room, as it would if it had still hosted the
+// room.
 func TestEndedRoomDoesNotStay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		data := newReplaced()
@@ -377,8 +378,8 @@ func TestEndedRoomDoesNotStay(t *testing.T) {
 	})
 }
 
-// A room is released by its name while this node begins to host it. Redis does not notify this node of the
-// mark that it has set itself.
+// A room is released by name while this node begins to host it. Redis does not notify this node of the mark, because
+// the node has set the mark itself. The hosting must still end.
 func TestReleaseByNameDuringHost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &once{Store: pinstore.NewMemory(), is: marks}
@@ -398,8 +399,8 @@ func TestReleaseByNameDuringHost(t *testing.T) {
 	})
 }
 
-// Redis loses its data while a Resolve claims a room, which is hosted here by that pin before the Resolve has
-// its answer: the pin is not taken back.
+// Redis loses its data while a Resolve claims a room. Before the Resolve gets its answer, this node hosts the room with
+// the claimed pin. The Resolve must not withdraw its claim.
 func TestHostDuringTakenBackClaim(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		late := &tardy{Store: pinstore.NewMemory()}
@@ -419,7 +420,7 @@ func TestHostDuringTakenBackClaim(t *testing.T) {
 	})
 }
 
-// The store does not answer a release, and no node accepts the room. Resolve returns an error that says so.
+// The store does not answer a release, and no node accepts the room. Resolve must return ErrNoCapacity.
 func TestResolveAfterReleaseOnFullNodes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFleet(t, &tardy{Store: pinstore.NewMemory()}, affinity.Config{HardCeiling: 100}, "a", "b")
@@ -437,8 +438,8 @@ func TestResolveAfterReleaseOnFullNodes(t *testing.T) {
 	})
 }
 
-// Callers of Host share an answer of the store. One releases the room before the others begin: they do not
-// host it by its old pin, which may be gone, and another node may claim the room.
+// Several callers of Host share an answer of the store. If one of them releases the room before the others begin to
+// host it, the others must not use the old pin. That pin may be gone, and another node may claim the room.
 func TestReleaseBetweenHosts(t *testing.T) {
 	inFleet(t, "a", func(t *testing.T, f *fleet) {
 		for _, room := range names(300) {
@@ -469,8 +470,8 @@ func TestReleaseBetweenHosts(t *testing.T) {
 	})
 }
 
-// A room is released, or moved away, and comes back to its node, mostly before the keeper there
-// has seen that. The old hosting ends nevertheless, and a new one begins with a greater epoch.
+// A room is released or moved away, and returns to its node, usually before the keeper there notices. The old hosting
+// must still end, and the new hosting must have a greater epoch.
 func TestReleasedAndClaimedAnew(t *testing.T) {
 	for name, leave := range map[string]func(t *testing.T, f *fleet, home, other string){
 		"released": func(t *testing.T, f *fleet, _, other string) {
@@ -496,7 +497,7 @@ func TestReleasedAndClaimedAnew(t *testing.T) {
 					t.Fatalf("it has not come back: %+v", a)
 				}
 				time.Sleep(time.Second)
-				_, seen := errors.AsType[*affinity.NotOwnerError](h.Err()) // the keeper ran between the two moves
+				_, seen := errors.AsType[*affinity.NotOwnerError](h.Err()) // true if the keeper ran between the two moves
 				if !lost(h) || !seen && !errors.Is(h.Err(), affinity.ErrReleased) || seen && name == "released" {
 					t.Errorf("lost %v: %v", lost(h), h.Err())
 				}

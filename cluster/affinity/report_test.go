@@ -13,7 +13,7 @@ import (
 	"github.com/roost-cluster/roost/cluster/affinity/reconnect"
 )
 
-// reported reports a room at a node, and returns the answer and how long it took.
+// reported calls Report on a node, and returns the answer and how long it took.
 func (f *fleet) reported(at string, lost reconnect.Directive) (affinity.Assignment, time.Duration) {
 	f.t.Helper()
 	began := time.Now()
@@ -72,8 +72,8 @@ func TestReport(t *testing.T) {
 	})
 }
 
-// The store has lost a pin and its host has restored it, with a greater epoch. The report of a client that
-// connected before still counts.
+// The store has lost a pin, and the host has restored it with a greater epoch. The report of a client that connected
+// before the loss must still count.
 func TestReportAfterRestore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		data := newReplaced()
@@ -93,8 +93,8 @@ func TestReportAfterRestore(t *testing.T) {
 	})
 }
 
-// A client that gives up does not wait until the node is checked, whether or not it was the first to report
-// the node. Close waits.
+// A client that gives up does not wait for the check of the node, whether or not this client was the first to report
+// the node. Close does wait for the check.
 func TestReportGivesUp(t *testing.T) {
 	inFleet(t, "a b", func(t *testing.T, f *fleet) {
 		home := f.resolve("a", "r", 2)

@@ -54,8 +54,8 @@ func TestOverride(t *testing.T) {
 	})
 }
 
-// The node of a room has no headroom for it because the room is there already. After a crash, its new node hosts the
-// room only once somebody has joined again, and does not claim more before.
+// Explain must not say that the node of a room has no headroom for it, because the room is already there. After a
+// crash, Explain must say that the new node hosts the room only once somebody joins.
 func TestExplainTheNodeOfARoom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFleet(t, pinstore.NewMemory(), affinity.Config{}, "a", "b", "c")
@@ -82,7 +82,7 @@ func TestExplainTheNodeOfARoom(t *testing.T) {
 		first := host("a")
 		second := f.not(first)
 		f.Agent(first).SetLoad(1756)
-		time.Sleep(20 * time.Second) // the load includes the room, which was reserved before
+		time.Sleep(20 * time.Second) // now the load includes the room, which was only reserved before
 		want(first, "hosts it: 600 of its 1,756 units")
 		want(second, "hosts it: 600 of its 1,756 units")
 		f.Agent(first).SetLoad(5)
@@ -103,7 +103,7 @@ func TestExplainTheNodeOfARoom(t *testing.T) {
 	})
 }
 
-// A room with a known pin takes one round trip, and two if the pin has gone unnoticed.
+// Resolving a room with a known pin takes one round trip, or two if the pin has disappeared unnoticed.
 func TestKnownPinIsRead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &faulty{Store: pinstore.NewMemory(), mute: true}
@@ -130,7 +130,7 @@ func TestKnownPinIsRead(t *testing.T) {
 	})
 }
 
-// slow is a store that answers after a trip, and does not notify.
+// slow is a store that waits for the duration trip before each answer, and does not notify.
 type slow struct {
 	pinstore.Store
 	trip atomic.Int64 // in nanoseconds
@@ -151,8 +151,8 @@ func (s *slow) Swap(ctx context.Context, ops ...pinstore.Op) []pinstore.Result {
 	}
 }
 
-// If callers give up before the budget is over, that says nothing about a store that answers within the
-// budget. Other callers still get the answer in the same time, and the breaker stays closed.
+// A caller that gives up before the budget is over does not count as a failure of the store. Other callers must still
+// get the answer after one round trip, and the breaker must stay closed.
 func TestImpatientCallers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &slow{Store: pinstore.NewMemory()}
@@ -181,11 +181,11 @@ func TestImpatientCallers(t *testing.T) {
 	})
 }
 
-// A reservation ends when the load of its node must include the room. So rooms that never got participants
-// free their node.
+// A reservation ends when the load of its node must include the room. So a room that never got participants stops using
+// up capacity.
 func TestReservationsExpire(t *testing.T) {
 	inFleet(t, "a b", func(t *testing.T, f *fleet) {
-		var rooms []string // of a's partitions
+		var rooms []string // rooms in a's partitions
 		for _, room := range names(100) {
 			if f.owner(room) == "a" {
 				rooms = append(rooms, room)
@@ -228,8 +228,8 @@ func TestHardCeiling(t *testing.T) {
 	})
 }
 
-// A burst of rooms spreads over the nodes, although their loads show it only after the
-// next heartbeats.
+// A burst of new rooms must spread over the nodes, although the reported loads include the rooms only after the next
+// heartbeats.
 func TestBurst(t *testing.T) {
 	inFleet(t, "a b c d e", func(t *testing.T, f *fleet) {
 		for i, id := range []string{"a", "b", "c", "d"} {
@@ -253,7 +253,7 @@ func TestBurst(t *testing.T) {
 	})
 }
 
-// Claims that were not sent reserve nothing.
+// Claims that were not sent must not reserve capacity.
 func TestRefusedClaimsReserveNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &faulty{Store: pinstore.NewMemory()}
@@ -311,8 +311,7 @@ func TestHostileNames(t *testing.T) {
 	})
 }
 
-// Five agents with 20 simultaneous joins each fill the nodes to the hard ceiling, and
-// not above.
+// Five agents with 20 simultaneous joins each must fill the nodes exactly to the hard ceiling.
 func TestHardCeilingOfTheCluster(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &fleet{t: t, store: pinstore.NewMemory(), rooms: make(map[string]*affinity.Resolver)}
@@ -354,13 +353,13 @@ func TestHardCeilingOfTheCluster(t *testing.T) {
 	})
 }
 
-// While the store is away, StrictCeiling refuses new rooms, and finds the known ones.
+// While the store is away, StrictCeiling refuses new rooms, but known rooms are still found.
 func TestStrictCeiling(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &faulty{Store: pinstore.NewMemory()}
 		f := newFleet(t, store, affinity.Config{HardCeiling: 90, StrictCeiling: true}, "a", "b")
 		known := ""
-		for _, room := range names(50) { // one that lives on b
+		for _, room := range names(50) { // find a room that lives on b
 			if f.resolve("a", room, 2).Node == "b" {
 				known = room
 				f.hostAt("b", room, 2)

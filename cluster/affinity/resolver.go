@@ -160,11 +160,10 @@ func newResolver(agent agent, ttl time.Duration, store pinstore.Store, cfg Confi
 	return r
 }
 
-// Close stops the Resolver, ends all hostings, and removes this node's heartbeat from the store. The agent's
-// Leave calls Close right before other nodes learn that this node has left, so they take its rooms at once.
-// Call Close yourself only if the agent keeps running, or has stopped without Leave. While the agent is a
-// member, its rooms stay pinned to this node. Close waits until all goroutines have stopped. It is safe to
-// call Close more than once.
+// Close stops the Resolver, ends all hostings, and removes this node's heartbeat from the store. The agent's Leave
+// calls Close right before other nodes learn that this node has left, so they take its rooms immediately. Call Close
+// yourself only if the agent keeps running, or has stopped without Leave. While the agent is a member, its rooms stay
+// pinned to this node. Close waits until all goroutines have stopped. It is safe to call Close more than once.
 func (r *Resolver) Close() error {
 	r.work.close.Do(func() {
 		r.work.closed.Store(true)
@@ -251,10 +250,10 @@ type Stats struct {
 	Misrouted   uint64 `json:"misrouted"`    // calls of Host for a room that lives elsewhere
 	Relays      uint64 `json:"relays"`       // calls of Relays
 	Outgrown    uint64 `json:"outgrown"`     // joins that Config.LimitGrowth refused
-	Rebalanced  uint64 `json:"rebalanced"`   // rooms that this node moved away because it was overloaded: see Config.Rebalance
+	Rebalanced  uint64 `json:"rebalanced"`   // rooms that Config.Rebalance moved away from this node
 
-	StoreCalls   uint64        `json:"store_calls"` // calls of the store that a caller waited for, and the sum of their times
-	StoreTime    time.Duration `json:"store_ns"`
+	StoreCalls   uint64        `json:"store_calls"` // calls of the store that a caller waited for
+	StoreTime    time.Duration `json:"store_ns"`    // sum of their times
 	Failovers    uint64        `json:"failovers"`   // sweeps that failed over rooms
 	FailoverTime time.Duration `json:"failover_ns"` // sum of their times
 	Breaker      string        `json:"breaker"`     // closed, half-open or open; see StoreDoubt
@@ -275,9 +274,9 @@ type Stats struct {
 	// store's client. StoreProblem is empty if the store answers.
 	StoreProblem string `json:"store_problem,omitempty"`
 
-	// StoreUnnotified is why the store does not notify this node of changes at once. While it is set, cached
-	// pins expire after a second, and a host may need 5 s to detect that its room has moved. StoreUnnotified
-	// is always empty for a store without a Notified method.
+	// StoreUnnotified is why the store does not notify this node of changes immediately. While it is set, cached pins
+	// expire after a second, and a host may need 5 s to detect that its room has moved. StoreUnnotified is always empty
+	// for a store without a Notified method.
 	StoreUnnotified string `json:"store_unnotified,omitempty"`
 
 	// StoreRoundTrip is how long the store takes to answer a heartbeat. StoreRoundTrip is the shortest time
@@ -318,7 +317,7 @@ type Evacuation struct {
 	Left   int    `json:"left"`            // rooms that live on this node
 	Moved  int    `json:"moved"`           // rooms that moved to other nodes
 	Ended  int    `json:"ended"`           // rooms that ended by themselves
-	Failed int    `json:"failed"`          // rooms of those left whose latest attempt failed
+	Failed int    `json:"failed"`          // remaining rooms whose latest attempt to move failed
 	Why    string `json:"why,omitempty"`   // reason of the latest failure
 	Over   bool   `json:"over"`            // no room is left, or the evacuation ended with Error
 	Error  string `json:"error,omitempty"` // for people
@@ -417,7 +416,7 @@ func (w *worklist[K]) add(items ...K) {
 func (w *worklist[K]) signal() {
 	select {
 	case w.wake <- struct{}{}:
-	default: // a token is there already
+	default: // there is already a token
 	}
 }
 

@@ -9,15 +9,14 @@ import (
 	"github.com/roost-cluster/roost/cluster/affinity/pinstore"
 )
 
-// The store loses its data, and is so slow that the host of many rooms needs seconds to
-// restore their pins. A node that knows none of the rooms takes none of them.
+// The store loses its data, and is so slow that the host of many rooms needs seconds to restore their pins. A node that
+// knows none of the rooms must not take any of them.
 func TestManyRoomsRestored(t *testing.T) {
 	restored(t, 4000, 8*time.Millisecond, 50*time.Millisecond, 10*time.Second) // 4 s for all
 }
 
-// restored has a host restore the pins of some rooms in a store that takes its time for each
-// batch, while another node resolves rooms at each interval. It returns how many pins
-// were restored within a minute.
+// restored makes a host restore the pins of its rooms in a slow store, while another node keeps resolving these rooms.
+// It returns how many pins were restored within a minute.
 func restored(t *testing.T, rooms int, pause, every, during time.Duration) (inAMinute uint64) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -59,8 +58,8 @@ func restored(t *testing.T, rooms int, pause, every, during time.Duration) (inAM
 	return inAMinute
 }
 
-// The store loses its data, and the host of some rooms does not reach it for seconds, and slowly. A node that
-// knows none of the rooms takes none of them.
+// The store loses its data. The host of some rooms cannot reach the store for seconds, and then its heartbeats are
+// slow. A node that knows none of the rooms must not take any of them.
 func TestHostReachesStoreLater(t *testing.T) {
 	hostReachesStoreLater(t, func(_ *fleet, data *replaced, host func()) {
 		host()
@@ -68,8 +67,8 @@ func TestHostReachesStoreLater(t *testing.T) {
 	})
 }
 
-// The same with an earlier copy of the data, in which the host says that it has restored its pins: after the
-// connections were lost a moment ago.
+// The same must hold if the store goes back to an earlier copy of its data. In this copy, the host says that it has
+// restored its pins, because the connections were lost shortly before.
 func TestHostReachesEarlierCopyLater(t *testing.T) {
 	hostReachesStoreLater(t, func(f *fleet, data *replaced, host func()) {
 		data.restore(data.memory())
@@ -81,7 +80,7 @@ func TestHostReachesEarlierCopyLater(t *testing.T) {
 	})
 }
 
-// hostReachesStoreLater calls lose, which calls host and has the store lose the rooms.
+// hostReachesStoreLater calls lose, which calls host and makes the store lose the hosted rooms.
 func hostReachesStoreLater(t *testing.T, lose func(f *fleet, data *replaced, host func())) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -98,7 +97,7 @@ func hostReachesStoreLater(t *testing.T, lose func(f *fleet, data *replaced, hos
 				hosted = append(hosted, f.host("a", room, 1))
 			}
 			late.fails.Store(true)
-			late.heartbeatPause.Store(int64(120 * time.Millisecond)) // others look in between
+			late.heartbeatPause.Store(int64(120 * time.Millisecond)) // other nodes look in between
 		})
 		_ = f.Agent("b").SetWeight(200)
 		for since := time.Now(); time.Since(since) < 10*time.Second; time.Sleep(50 * time.Millisecond) {
@@ -122,16 +121,15 @@ func hostReachesStoreLater(t *testing.T, lose func(f *fleet, data *replaced, hos
 	})
 }
 
-// A node that does not know a hosted room claims it just after the store has lost its data:
-// the store notifies of the loss before it answers. The node takes its claim back, also if the
-// host has seen the claim.
+// The store loses its data, and a node that does not know a hosted room claims it. The store notifies the nodes of the
+// loss before it answers the claim. The node must withdraw its claim, even if the host has seen it.
 func TestClaimBeforeNewsOfLoss(t *testing.T) {
 	for _, answers := range []time.Duration{0, 50 * time.Millisecond} {
 		t.Run(answers.String(), func(t *testing.T) { claimBeforeNewsOfLoss(t, answers) })
 	}
 }
 
-// claimBeforeNewsOfLoss has the store answer the claim some time after the news.
+// claimBeforeNewsOfLoss makes the store answer the claim the given time after it has notified the nodes.
 func claimBeforeNewsOfLoss(t *testing.T, answers time.Duration) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -144,9 +142,9 @@ func claimBeforeNewsOfLoss(t *testing.T, answers time.Duration) {
 		f.move(home, home)
 		h := f.hostAt(home, "r", 2)
 		was := h.Epoch()
-		time.Sleep(time.Second) // the keeper has looked at it
+		time.Sleep(time.Second) // the keeper has checked the room
 		data.mu.Lock()
-		data.now = pinstore.NewMemory() // and no node has the news
+		data.now = pinstore.NewMemory() // no node has been notified
 		data.mu.Unlock()
 		news := func() {
 			data.restore(data.memory())

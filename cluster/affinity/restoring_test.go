@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// A host has so many rooms that it needs more than a minute to restore their pins. It loses no room to a node
+// A host has so many rooms that it needs more than a minute to restore their pins. It must not lose a room to a node
 // that does not know the rooms.
 func TestRestoredForMinutes(t *testing.T) {
 	inAMinute := restored(t, 9500, 60*time.Millisecond, time.Second, 150*time.Second) // 71 s for all

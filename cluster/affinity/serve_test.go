@@ -15,7 +15,7 @@ import (
 type participant struct {
 	leave context.CancelFunc
 	ended chan error
-	cause error // of the context of f
+	cause error // why the context of f ended
 	h     *affinity.Hosting
 }
 
@@ -46,7 +46,7 @@ func (f *fleet) wantSize(id lease.NodeID, size int) {
 	}
 }
 
-// Participants come and go. The room keeps its node for 10 s after the last one.
+// Participants enter and leave. The room keeps its node for 10 s after the last participant has left.
 func TestServe(t *testing.T) {
 	inFleet(t, "a b", func(t *testing.T, f *fleet) {
 		at := f.resolve("a", "r", 1).Node
@@ -61,12 +61,12 @@ func TestServe(t *testing.T) {
 		bob.leave()
 		<-bob.ended
 		time.Sleep(5 * time.Second)
-		dan := f.participant(at, affinity.Demand{}) // begins the 10 s again
+		dan := f.participant(at, affinity.Demand{}) // the 10 s begin again
 		dan.leave()
 		<-dan.ended
 		time.Sleep(9 * time.Second)
 		f.wantSize(at, 0)
-		cy := f.participant(at, affinity.Demand{}) // in time
+		cy := f.participant(at, affinity.Demand{}) // before the 10 s are over
 		time.Sleep(5 * time.Second)
 		f.wantSize(at, 1)
 		cy.leave()
@@ -81,7 +81,7 @@ func TestServe(t *testing.T) {
 	})
 }
 
-// A Host for a participant who never enters begins the 10 s again, and the room is released after them.
+// If Host is called for a participant who never enters, the 10 s begin again, and then the room is released.
 func TestServeAndHost(t *testing.T) {
 	inFleet(t, "a b", func(t *testing.T, f *fleet) {
 		at := f.resolve("a", "r", 1).Node
@@ -110,7 +110,7 @@ func TestServeDemand(t *testing.T) {
 	})
 }
 
-// All participants of a room that is lost end with the reason.
+// When a room is lost, the Serve calls of all its participants end with the reason.
 func TestServeLost(t *testing.T) {
 	inFleet(t, "a b", func(t *testing.T, f *fleet) {
 		at := f.resolve("a", "r", 1).Node

@@ -29,7 +29,7 @@ func (incomparable) Agree(context.Context, lease.Incarnation, time.Duration, pin
 	return pinstore.Agreed{}, errDown
 }
 
-// loner runs a node with its own settings that no other node hears.
+// loner starts a node with the given number of partitions in a separate gossip cluster, and returns its agent.
 func loner(t *testing.T, id string, partitions int) *cluster.Agent {
 	t.Helper()
 	c := clustertest.New(t, clustertest.Options{Config: func(c *cluster.Config) { c.Capacity, c.Partitions = capacity, partitions }})
@@ -38,7 +38,7 @@ func loner(t *testing.T, id string, partitions int) *cluster.Agent {
 	return c.Agent(id)
 }
 
-// refused fails the test unless err is an ErrSettings with these texts.
+// refused fails the test unless err is an ErrSettings that contains these texts.
 func refused(t *testing.T, err error, texts ...string) {
 	t.Helper()
 	if !errors.Is(err, affinity.ErrSettings) {
@@ -51,14 +51,14 @@ func refused(t *testing.T, err error, texts ...string) {
 	}
 }
 
-// A node with other settings than the nodes that run is refused at its start, with the name of the setting,
-// and the nodes that run see nothing of it.
+// A node whose settings differ from the settings of the running nodes is refused at its start, with the name of the
+// setting. The running nodes must not be affected.
 func TestSettingsRefused(t *testing.T) {
 	inFleet(t, "a b", func(t *testing.T, f *fleet) {
 		h, at := f.host("a", "room", 2), f.resolve("b", "room", 2)
 		quiet := slog.New(slog.DiscardHandler)
 		other := loner(t, "x", 128)
-		for range 10 { // as a supervisor would; a or b was the latest to state the settings
+		for range 10 { // like the retries of a supervisor; the error names a or b
 			_, err := affinity.Start(other, f.store, affinity.Config{Log: quiet})
 			refused(t, err, `partitions is 128 here and 64 on `, `cluster "roost"`, "for up to 6s")
 			time.Sleep(time.Second)
@@ -98,8 +98,8 @@ func TestSettingsRefused(t *testing.T) {
 	})
 }
 
-// Nodes that restart one after the other with the same settings are accepted, and so are other settings
-// once all have ended: at once after Close, within a lease after crashes.
+// Nodes that restart one after another with the same settings are accepted. Other settings are accepted after all nodes
+// have ended, immediately after Close and within a lease after crashes.
 func TestSettingsOfNextFleet(t *testing.T) {
 	inFleet(t, "a b", func(t *testing.T, f *fleet) {
 		for range 3 {
@@ -132,8 +132,8 @@ func TestSettingsOfNextFleet(t *testing.T) {
 	})
 }
 
-// A node that starts while the store is away learns only later that it is refused. It takes no new room
-// from then on, and the room that it hosts stays. When the others have ended, it is accepted.
+// A node that starts while the store is away learns only later that it is refused. From then on, it takes no new rooms,
+// but the room that it hosts stays. When the other nodes have ended, the node is accepted.
 func TestSettingsRefusedLater(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		data := pinstore.NewMemory()
@@ -186,8 +186,8 @@ func TestSettingsRefusedLater(t *testing.T) {
 	})
 }
 
-// A refused node does not fail over the rooms of dead nodes, even if no other node does, because it could not
-// host them. Once it is accepted, it fails them over at once.
+// A refused node does not fail over the rooms of dead nodes, even if no other node does, because it could not host
+// them. Once the node is accepted, it fails them over.
 func TestSettingsRefusedSweep(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		data := pinstore.NewMemory()
@@ -220,8 +220,8 @@ func TestSettingsRefusedSweep(t *testing.T) {
 	})
 }
 
-// After the store has lost its data, the nodes that ran before stay, even if the node that they refuse is
-// the first to reach the store.
+// The store loses its data, and a refused node reaches it before the nodes that ran first. These nodes must still be
+// accepted, and the refused node must be refused again.
 func TestSettingsAfterLoss(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		data := newReplaced()
@@ -238,7 +238,7 @@ func TestSettingsAfterLoss(t *testing.T) {
 		if x.Stats().Refused == "" {
 			t.Fatal("not refused")
 		}
-		gate.fails.Store(true) // x is faster
+		gate.fails.Store(true) // x reaches the store first
 		data.empty()
 		time.Sleep(soon)
 		if x.Stats().Refused != "" {
@@ -258,7 +258,8 @@ func TestSettingsAfterLoss(t *testing.T) {
 	})
 }
 
-// If a node is paused while nodes with different settings replace all others, the paused node is refused.
+// While a node is paused, another node with different settings starts. After the pause, the new node must not be
+// refused.
 func TestSettingsAfterPause(t *testing.T) {
 	inFleet(t, "a", func(t *testing.T, f *fleet) {
 		f.Pause("a")
@@ -276,8 +277,8 @@ func TestSettingsAfterPause(t *testing.T) {
 	})
 }
 
-// With AnyCost, Cost changes by a rolling restart: no node is refused, and from then on the
-// new Cost is compared.
+// With AnyCost, a rolling restart can change Cost without any refusal. After a restart without AnyCost, the new Cost is
+// compared.
 func TestCostChanges(t *testing.T) {
 	inFleet(t, "a b", func(t *testing.T, f *fleet) {
 		was := f.cfg
@@ -306,8 +307,8 @@ func TestCostChanges(t *testing.T) {
 	})
 }
 
-// If a store cannot compare settings, for example because of its access list, the log says so once after a
-// TTL, and rooms continue. A store that was only late twice is not logged.
+// If a store cannot compare settings, for example because of its access list, the log says so once after a TTL, and
+// rooms continue to work. If the store is only late twice, nothing is logged.
 func TestSettingsNotCompared(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var log bytes.Buffer
@@ -336,7 +337,7 @@ func TestSettingsNotCompared(t *testing.T) {
 	})
 }
 
-// lateStore compares no settings while it is late.
+// lateStore is a store that cannot compare settings while late is set.
 type lateStore struct {
 	*pinstore.Memory
 	late atomic.Bool

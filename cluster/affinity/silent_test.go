@@ -28,7 +28,7 @@ func (f *fleet) silent(when, at string, want ...lease.NodeID) {
 	}
 }
 
-// on counts the new rooms that a resolves to a node.
+// on counts how many of 60 rooms node a resolves to the given node.
 func (f *fleet) on(node, prefix string) (rooms int) {
 	f.t.Helper()
 	for _, room := range names(60) {
@@ -39,9 +39,9 @@ func (f *fleet) on(node, prefix string) (rooms int) {
 	return rooms
 }
 
-// A member that uses another store is live by gossip, and each of the two stores would give a room a home of
-// its own. It gets no new rooms, and each side names the other. A room that is pinned to it stays: it may run
-// there.
+// A member that uses another store is live in gossip, and each of the two stores would give a room its own home. So
+// this member gets no new rooms, and each side lists the other side as silent. Rooms that are pinned to this member
+// stay, because they may run there.
 func TestMemberOnAnotherStore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var log bytes.Buffer
@@ -104,8 +104,8 @@ func TestMemberOnAnotherStore(t *testing.T) {
 	})
 }
 
-// A member without a store gets no rooms: nobody would host them there. It is a problem if the member states
-// a capacity, or has used the store before. Otherwise its application may use the agent for something else.
+// A member without a store gets no rooms, because nobody would host them there. The member is listed as silent if it
+// states a capacity or has used the store before. Otherwise its application may use the agent for something else.
 func TestMemberWithoutStore(t *testing.T) {
 	inFleet(t, "a b", func(t *testing.T, f *fleet) {
 		f.Start("capacity")
@@ -126,7 +126,7 @@ func TestMemberWithoutStore(t *testing.T) {
 	})
 }
 
-// A room of a member that does not reach the store any more stays there, also if the store loses its pin meanwhile.
+// A member can no longer reach the store. Its room stays there, even if the store loses the room's pin in the meantime.
 func TestSilentMemberKeepsItsRooms(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		data := newReplaced()
@@ -158,11 +158,12 @@ func TestSilentMemberKeepsItsRooms(t *testing.T) {
 	})
 }
 
-// A silent member gets new rooms while all others drain, as in a rolling restart: it lives, and nobody else takes them.
+// While all other nodes drain, as in a rolling restart, a silent member gets new rooms, because it is alive and no
+// other node takes them.
 func TestOnlySilentMembersTakeRooms(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFleet(t, pinstore.NewMemory(), affinity.Config{}, "a")
-		f.store = pinstore.NewMemory() // as if b did not reach the store
+		f.store = pinstore.NewMemory() // as if b could not reach the store
 		f.start("b")
 		time.Sleep(silenceTime)
 		f.silent("before the drain", "a", "b")
@@ -176,7 +177,8 @@ func TestOnlySilentMembersTakeRooms(t *testing.T) {
 	})
 }
 
-// explained fails the test unless a explains what it thinks of a member that gets a room.
+// explained fails the test unless Explain on node a says that the given node takes the room, with this preference and
+// reason.
 func (f *fleet) explained(when, room string, node lease.NodeID, preference int, why string) {
 	f.t.Helper()
 	e, err := f.rooms["a"].Explain(f.t.Context(), room, affinity.Demand{Size: 1})
@@ -284,12 +286,12 @@ func each(all []*faulty, f func(*faulty)) {
 	}
 }
 
-// A room that only silent members may host also gets one of them while the store is away.
+// While the store is away, a room that only silent members may host still gets a silent member.
 func TestOnlySilentMembersTakeRoomsWithoutStore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &faulty{Store: pinstore.NewMemory()}
 		f := newFleet(t, store, affinity.Config{}, "a")
-		f.store = pinstore.NewMemory() // as if b did not reach the store
+		f.store = pinstore.NewMemory() // as if b could not reach the store
 		f.StartWith("b", clustertest.WithConfig(func(c *cluster.Config) { c.Labels = map[string]string{"recorder": "yes"} }))
 		f.resolver("b")
 		time.Sleep(silenceTime)

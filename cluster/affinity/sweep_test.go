@@ -26,7 +26,7 @@ func TestDeath(t *testing.T) {
 			hosts[room] = f.host("a", room, 2)
 		}
 		before := pins(t, f.store)
-		moves := f.published("a") // it knows all the rooms, having resolved them
+		moves := f.published("a") // a has resolved all rooms, so it knows them
 
 		f.start("f") // a node that joins moves nothing
 		if after := pins(t, f.store); !maps.Equal(after, before) {
@@ -59,7 +59,7 @@ func TestDeath(t *testing.T) {
 	})
 }
 
-// The store does not notify: the rooms that another node fails over are found by a search.
+// The store does not notify, so a node has to search for the rooms that another node has failed over.
 func TestDeathWithoutNotifications(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := pinstore.NewMemory()
@@ -77,8 +77,7 @@ func TestDeathWithoutNotifications(t *testing.T) {
 	})
 }
 
-// The owner of a partition is live and does not reach the store: the second node fails over
-// the rooms.
+// The owner of a partition is live, but cannot reach the store. Another node must fail over the rooms.
 func TestSecondSweeps(t *testing.T) {
 	inFleet(t, "a c", func(t *testing.T, f *fleet) {
 		store, cut := f.store, &faulty{Store: f.store}
@@ -95,7 +94,7 @@ func TestSecondSweeps(t *testing.T) {
 	})
 }
 
-// The node that fails over rooms may die, too.
+// Another node dies while the rooms of a dead node are failed over. The rooms of both nodes must get live nodes.
 func TestDeathOfTheNodeThatFailsOver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := pinstore.NewMemory()
@@ -103,7 +102,7 @@ func TestDeathOfTheNodeThatFailsOver(t *testing.T) {
 		f := newFleet(t, slow, affinity.Config{}, "a", "b", "c", "d")
 		f.resolveAll(1000)
 		before := pins(t, store)
-		slow.pause.Store(int64(300 * time.Millisecond)) // for each replacement of a few rooms
+		slow.pause.Store(int64(300 * time.Millisecond)) // after every eight ops
 		f.crash("c")
 		for maps.Equal(before, pins(t, store)) {
 			time.Sleep(10 * time.Millisecond)
@@ -146,7 +145,8 @@ func TestAllRestarted(t *testing.T) {
 	})
 }
 
-// A join before the rooms of a dead node are failed over gets a live node.
+// Until a room is failed over, a join may return the dead node or a live node, but must not be Degraded. After the
+// lease, it must return the live node.
 func TestVoidPin(t *testing.T) {
 	inFleet(t, "a b", func(t *testing.T, f *fleet) {
 		a := f.resolve("a", "r", 2)
@@ -166,8 +166,8 @@ func TestVoidPin(t *testing.T) {
 	})
 }
 
-// A node restarts just after its lease expired, while its heartbeat in the store has
-// not: the earlier incarnation is dead.
+// A node restarts after its lease has expired, but before its heartbeat in the store expires. The earlier incarnation
+// must count as dead.
 func TestRestartBeforeHeartbeatExpires(t *testing.T) {
 	for i := range time.Duration(8) {
 		inFleet(t, "a b c", func(t *testing.T, f *fleet) {
@@ -199,8 +199,8 @@ func TestRestartBeforeHeartbeatExpires(t *testing.T) {
 	}
 }
 
-// Gossip is cut, but the store is not. Each side considers the other dead, but leaves its rooms where they
-// are.
+// Gossip is cut, but the store is not. Each side considers the other side dead, but leaves the other side's rooms where
+// they are.
 func TestSplit(t *testing.T) {
 	inFleet(t, "a b c d", func(t *testing.T, f *fleet) {
 		rooms := names(400)
@@ -260,7 +260,7 @@ func TestSplit(t *testing.T) {
 	})
 }
 
-// After Close no lease has to expire.
+// After Close and Leave, other nodes must take the rooms without waiting until a lease expires.
 func TestClose(t *testing.T) {
 	inFleet(t, "a b c", func(t *testing.T, f *fleet) {
 		var hosted []*affinity.Hosting
@@ -298,7 +298,7 @@ func TestClose(t *testing.T) {
 	})
 }
 
-// An agent that ends before its resolver takes the hostings with it.
+// If an agent ends before its resolver, the hostings of the resolver must end, too.
 func TestAgentEndsFirst(t *testing.T) {
 	inFleet(t, "a b", func(t *testing.T, f *fleet) {
 		h := f.host("a", "r", 2)
@@ -312,7 +312,7 @@ func TestAgentEndsFirst(t *testing.T) {
 	})
 }
 
-// counter counts the same participants in each room.
+// counter reports the same number of participants for each room.
 type counter int
 
 func (c counter) Counts(_ context.Context, rooms []string) ([]int, error) {
@@ -323,11 +323,11 @@ func (c counter) Counts(_ context.Context, rooms []string) ([]int, error) {
 	return counts, nil
 }
 
-// The cost of a room in a move is that of its participants, if they are more than those in
-// its pin.
+// When a room is failed over, its cost is computed from its counted participants, if they are more than the
+// participants in its pin.
 func TestSizeOfDeadNodesRooms(t *testing.T) {
 	for counted, want := range map[counter]pinstore.Pin{
-		0:  {Incarnation: lease.Incarnation{Node: "b"}, Size: 8},  // those of a crashed node have expired
+		0:  {Incarnation: lease.Incarnation{Node: "b"}, Size: 8},  // the counts of a crashed node have expired
 		20: {Incarnation: lease.Incarnation{Node: "a"}, Size: 20}, // 380 units, for which b has no headroom
 	} {
 		synctest.Test(t, func(t *testing.T) {
@@ -353,9 +353,9 @@ func TestSizeOfDeadNodesRooms(t *testing.T) {
 	}
 }
 
-// A shard of the store is down: the rooms in the other partitions are failed over at once, the
-// rest when the shard is back. The connection to the shard was lost, and the hosts of rooms in
-// it cannot confirm their pins.
+// A shard of the store is down. Rooms in the other shards must be failed over without delay, and the remaining rooms
+// when the shard is back. The connection to the shard was lost, so hosts of rooms in it cannot confirm their pins, but
+// must keep the rooms.
 func TestShardDown(t *testing.T) {
 	for _, hung := range []bool{false, true} {
 		t.Run(fmt.Sprint("hung ", hung), func(t *testing.T) {
@@ -440,7 +440,7 @@ func TestShardHangsWhileRoomsBegin(t *testing.T) {
 	})
 }
 
-// sorted is a store with an index in the order of the rooms' names.
+// sorted is a store whose index is sorted by the names of the rooms.
 type sorted struct{ pinstore.Store }
 
 func (s sorted) Index(
@@ -454,7 +454,8 @@ func (s sorted) Index(
 	return all[:min(limit, len(all))], err
 }
 
-// More rooms than a query of the index returns fit on no node. The other rooms are still failed over.
+// Large rooms fit on no node, and there are more of them than a query of the index returns. The small rooms must still
+// be failed over.
 func TestHomelessDoNotHideOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const big, small = 4500, 300
@@ -489,7 +490,7 @@ func TestHomelessDoNotHideOthers(t *testing.T) {
 	})
 }
 
-// hangingCounter does not answer.
+// hangingCounter does not answer before its context ends.
 type hangingCounter struct{ calls *atomic.Int64 }
 
 func (c hangingCounter) Counts(ctx context.Context, _ []string) ([]int, error) {
@@ -516,8 +517,7 @@ func TestHangingCounter(t *testing.T) {
 	})
 }
 
-// Between its death by gossip and in the store, the answer has the last known address of a
-// node.
+// While a node is dead in gossip, but not yet in the store, the answer must have the node's last known address.
 func TestMemberOfGoneNode(t *testing.T) {
 	inFleet(t, "a b c", func(t *testing.T, f *fleet) {
 		room := ""
@@ -526,7 +526,7 @@ func TestMemberOfGoneNode(t *testing.T) {
 				room = name
 			}
 		}
-		f.Split([]string{"a", "b"}, []string{"c"}) // the store takes c for alive
+		f.Split([]string{"a", "b"}, []string{"c"}) // the store considers c alive
 		time.Sleep(ttl + soon)
 		addr := f.Agent("c").Snapshot().Self.Addr
 		got := f.resolve("a", room, 2)
@@ -536,8 +536,8 @@ func TestMemberOfGoneNode(t *testing.T) {
 	})
 }
 
-// A node that lives by the store alone is replaced by its next process. The rooms of the old process move,
-// although the heartbeat of the others fails at that moment.
+// A node that is alive only in the store is replaced by its next process. The rooms of the old process must move,
+// although the heartbeats of the other nodes fail at that moment.
 func TestDiedAsOneHeartbeatFails(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		data := newReplaced()
@@ -566,7 +566,7 @@ func TestDiedAsOneHeartbeatFails(t *testing.T) {
 		delete(f.rooms, "c")
 		f.Crash("c")
 		f.Heal()
-		f.Start("c") // without rooms, as while a program starts
+		f.Start("c") // without a Resolver, like a program that is still starting
 		for range 3000 {
 			time.Sleep(time.Millisecond)
 			if m, ok := f.Agent("a").Snapshot().Member("c"); ok && m.Incarnation != former {
@@ -583,7 +583,8 @@ func TestDiedAsOneHeartbeatFails(t *testing.T) {
 	})
 }
 
-// When nodes crash one after another, down to the last, the rooms of each move as soon as its crash is confirmed.
+// Nodes crash one after another, until only one node is left. After each crash, the rooms of the crashed node must move
+// as soon as the crash is confirmed.
 func TestCrashesDownToOne(t *testing.T) {
 	inFleet(t, "a b c", func(t *testing.T, f *fleet) {
 		for _, room := range names(30) {
@@ -605,14 +606,14 @@ func TestCrashesDownToOne(t *testing.T) {
 			if rooms <= before {
 				t.Errorf("after the crash of %s, %d rooms have failed over, %d before", id, rooms, before)
 			}
-			before = int(f.rooms["a"].Stats().FailedOver) // the next one to crash takes its count along
+			before = int(f.rooms["a"].Stats().FailedOver) // the count of the next node to crash will be missing
 			time.Sleep(10 * time.Second)
 		}
 	})
 }
 
-// A node that was paused for longer than its lease gives up its rooms at once, also while the store hangs, however long
-// calls of the store may take.
+// A node that was paused for longer than its lease must give up its rooms immediately, even if the store hangs and
+// calls of the store may take long.
 func TestFenceWhileTheStoreHangs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &faulty{Store: pinstore.NewMemory()}
