@@ -93,7 +93,8 @@ func TestExpectedMinAgainstAllTables(t *testing.T) {
 	})
 }
 
-// fewestMoves tries all tables over the nodes of after, and returns the fewest moves.
+// fewestMoves tries every table that uses the new nodes, and returns the smallest number of partitions that must move to
+// get from before to a table that fulfils the definition of ExpectedMin.
 func fewestMoves(before, after *placement.Table, old, now []placement.Node) int {
 	partitions := before.Partitions()
 	nodes := after.Nodes()

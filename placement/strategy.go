@@ -35,8 +35,8 @@ func (n Node) Equal(o Node) bool {
 // The methods receive at least one node. The nodes are distinct, sorted by id, and have a weight above 0. The
 // strategy must not modify or keep the slice.
 type Strategy interface {
-	// Name identifies the strategy and its parameters. Nodes reject nodes whose strategy has a different
-	// name.
+	// Name identifies the strategy and its parameters. A node rejects other nodes if their strategy
+	// has a different name.
 	Name() string
 
 	// Assign returns the owner of each partition as an index into nodes.

@@ -151,7 +151,8 @@ func (v *visitor) read() {
 	}
 }
 
-// NewServer sets the limits, which are far above the number of event streams.
+// NewServer limits how many connections wait for a request, and how many get a response. The second limit leaves room
+// for at least twice the default number of event streams.
 func TestNewServerLimitsConnections(t *testing.T) {
 	srv := NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
 	open := func(answered bool) (ours net.Conn) {

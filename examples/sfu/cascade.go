@@ -26,8 +26,8 @@ type otherRoomError struct{ to reconnect.Directive }
 
 func (e *otherRoomError) Error() string { return "this participant belongs in " + e.to.Room }
 
-// directed returns the node that a participant should go to, according to an error or the cause of a canceled
-// context.
+// directed returns the node that a participant should go to. err is the error of serve, or the cause of its context's
+// end.
 func directed(err error) (reconnect.Directive, bool) {
 	if other, ok := errors.AsType[*otherRoomError](err); ok {
 		return other.to, true

@@ -180,7 +180,8 @@ func (w *watch) noteCrashes(now time.Time) {
 
 // moreConfirmations reports whether a due change must wait until more failures are confirmed. The wait
 // combines processes that ended together into one new table. The change waits for half a GossipInterval. If
-// too few watchers have reported another member by then, the change waits for up to another half.
+// watchers have by then reported a further member, but too few of them to confirm its failure, the change waits for up
+// to half a GossipInterval more.
 func (w *watch) moreConfirmations(now time.Time) bool {
 	waited := now.Sub(w.confirmed)
 	if w.confirmed.IsZero() || waited >= w.cfg.GossipInterval || (waited >= w.cfg.GossipInterval/2 && !w.set.Reported()) {

@@ -177,7 +177,7 @@ func (l *lab) command(i int, script string, args ...string) *exec.Cmd {
 	return cmd
 }
 
-// start starts the agent of a host, and does not wait for it.
+// start starts the agent of a host, and does not wait until the agent is ready.
 func (l *lab) start(i int, args ...string) { l.startAfter(i, ":", args...) }
 
 // startAfter is like start, but the same process runs a script first.

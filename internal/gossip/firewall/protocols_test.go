@@ -56,8 +56,8 @@ func answered(t *testing.T, conn net.Conn) {
 	}
 }
 
-// A stream that a protocol has taken over does not use a slot while it rests, never reaches memberlist, and ends at
-// Shutdown.
+// A stream that a protocol has taken over uses no slot while the stream is idle, never reaches memberlist, and is closed
+// by Shutdown.
 func TestTakenStreams(t *testing.T) {
 	m := start(t, "a#1", keys(), func(c *firewall.Config) { c.Incoming = incoming })
 	all := make([]net.Conn, slots+20)

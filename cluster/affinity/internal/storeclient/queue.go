@@ -72,8 +72,8 @@ type until struct {
 // Deadline implements context.Context.
 func (u until) Deadline() (time.Time, bool) { return u.at, true }
 
-// swap performs an op and waits until ctx ends or its deadline has passed. An op with a Limit always gets its
-// own call.
+// swap performs an op and returns its result. It waits for the result only until ctx ends or until ctx's deadline,
+// because the context of Until does not end at its deadline. An op with a Limit always gets its own call.
 func (q *queue) swap(ctx context.Context, op pinstore.Op) pinstore.Result {
 	at, bounded := ctx.Deadline()
 	if ctx.Err() != nil || (bounded && !time.Now().Before(at)) { // fail without sending the op

@@ -88,8 +88,8 @@ type scene struct {
 	agents map[lease.NodeID]*fakeagent.Agent
 }
 
-// newScene returns a tour in its third step. Its agents agree on a table, and the rooms with people are at the given
-// nodes.
+// newScene returns a tour in its third step. Its agents agree on a table. Each room in homes has
+// people and is pinned to the node that homes gives.
 func newScene(t *testing.T, nodes []string, table string, homes map[string]lease.NodeID, rooms ...string) scene {
 	t.Helper()
 	web := &http.Client{Transport: &http.Transport{}}
