@@ -37,9 +37,10 @@ type Agent struct {
 	packets chan []byte
 	calls   chan call
 	load    atomic.Int64
+	ahead   atomic.Int64 // reported in addition to load: see ReserveLoad
 	in      traffic
 
-	reporting sync.Mutex // held while the load is set
+	reporting sync.Mutex // held while load or ahead is set
 	computed  bool       // true if the load comes from ComputeLoad, not from SetLoad
 
 	registering sync.Mutex // protects beforeLeave

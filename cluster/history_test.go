@@ -2,6 +2,7 @@ package cluster_test
 
 import (
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"testing"
@@ -10,6 +11,7 @@ import (
 
 	"github.com/roost-cluster/roost/cluster"
 	"github.com/roost-cluster/roost/cluster/clustertest"
+	"github.com/roost-cluster/roost/lease"
 )
 
 // lineOf formats an event as text. It shows only whether numbers of partitions are 0.
@@ -196,5 +198,37 @@ func TestSamples(t *testing.T) {
 				t.Fatalf("numbers %d follow after %v", i+1, took)
 			}
 		}
+	})
+}
+
+// A node adds the reserved units to its load, once it has a load.
+func TestReserveLoad(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := clustertest.New(t, clustertest.Options{})
+		c.Start("a", "b")
+		c.WaitAgreed(10 * time.Second)
+		a := c.Agent("a")
+		carries := func(want int64) {
+			t.Helper()
+			time.Sleep(5 * time.Second)
+			if m, _ := c.Agent("b").Snapshot().Member("a"); m.Load != want {
+				t.Errorf("the load is %d, want %d", m.Load, want)
+			}
+		}
+		first, second := a.ReserveLoad(), a.ReserveLoad()
+		first(5)
+		carries(lease.NoLoad)
+		a.SetLoad(100)
+		carries(105)
+		second(20)
+		first(7)
+		carries(127)
+		a.SetLoad(math.MaxInt64 - 10)
+		carries(math.MaxInt64 - 1) // the greatest load
+		a.SetLoad(1)
+		second(-3)
+		carries(8)
+		first(0)
+		carries(1)
 	})
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"math"
 	"runtime/debug"
 	"slices"
 	"time"
@@ -17,7 +18,7 @@ import (
 )
 
 // SetLoad sets the load that this node reports with its heartbeats, in units. A negative number counts as 0. Before the
-// first call, the node reports lease.NoLoad. SetLoad returns immediately. While another part of the application
+// first call, the node reports lease.NoLoad. The node adds the units of ReserveLoad. SetLoad returns immediately. While another part of the application
 // computes the load, SetLoad returns ErrLoadComputed and changes nothing, because the two would overwrite each other's
 // values.
 func (a *Agent) SetLoad(units int64) error {
@@ -48,6 +49,32 @@ func (a *Agent) ComputeLoad() (set func(units int64), release func(), err error)
 		a.computed = false
 	}
 	return set, release, nil
+}
+
+// ReserveLoad is for a part of the application that keeps capacity free for something that has not started yet,
+// such as affinity.Resolver.Reserve. The node reports the last value passed to set in addition to the load of
+// SetLoad. If no load was set, the node still reports lease.NoLoad. set returns immediately. Each call of ReserveLoad
+// returns another set, and their values add up.
+func (a *Agent) ReserveLoad() (set func(units int64)) {
+	last := int64(0)
+	return func(units int64) {
+		a.reporting.Lock()
+		defer a.reporting.Unlock()
+		a.ahead.Add(max(0, units) - last)
+		last = max(0, units)
+	}
+}
+
+// reportedLoad returns the load to report.
+func (a *Agent) reportedLoad() int64 {
+	load, ahead := a.load.Load(), a.ahead.Load()
+	switch {
+	case load == lease.NoLoad:
+		return load
+	case ahead > math.MaxInt64-load:
+		return math.MaxInt64
+	}
+	return load + ahead
 }
 
 // SetWeight changes this node's share of the partitions relative to other nodes. With a weight of 0, the node

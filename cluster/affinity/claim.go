@@ -83,15 +83,15 @@ var (
 const maxAttempts = 3
 
 // begin prepares to settle a room with the current snapshot.
-func (t *settling) begin(room string, d Demand, serves bool) error {
+func (t *settling) begin(room string, q question) error {
 	t.generation = t.cache.Generation()
 	s, err := t.ready(room)
 	if err != nil {
 		return err
 	}
-	t.s, t.Room, t.Partition, t.Need = s, room, placement.Of(room, s.Table.Partitions()), needOf(d)
+	t.s, t.Room, t.Partition, t.Need = s, room, placement.Of(room, s.Table.Partitions()), q.need
 	e := t.cache.Get(room)
-	t.serves, t.known, t.least = serves, e.Known(), e.Least()
+	t.serves, t.Firm, t.known, t.least = q.serves, q.firm, e.Known(), e.Least()
 	return nil
 }
 
@@ -157,7 +157,11 @@ func (t *settling) replace() {
 }
 
 // need replaces the request with a request for another need.
-func (t *settling) need(n capacity.Need) { t.Request = t.Resolver.request(t.s, t.Room, n).Request }
+func (t *settling) need(n capacity.Need) {
+	firm := t.Firm
+	t.Request = t.Resolver.request(t.s, t.Room, n).Request
+	t.Firm = firm
+}
 
 // attempt makes one claim for the room, at the node that choose returns.
 func (t *settling) attempt(ctx context.Context) (found, error) {
@@ -262,12 +266,15 @@ func (t *settling) whyVoid() string {
 }
 
 // limit makes the store reject the claim if the rooms that all instances have placed on a member would exceed
-// its hard ceiling.
+// its hard ceiling, or with Request.Firm its soft ceiling.
 func (t *settling) limit(op *pinstore.Op, m *cluster.Member) {
-	if t.cfg.HardCeiling == 0 || m.Capacity == 0 || capacity.ReportsNoLoad(m) {
-		return
+	switch {
+	case m.Capacity == 0 || capacity.ReportsNoLoad(m):
+	case t.Firm:
+		t.bound(op, m, t.reserved.Limits.SoftOf(m), t.Cost)
+	case t.cfg.HardCeiling > 0:
+		t.bound(op, m, t.reserved.Limits.HardOf(m), t.Cost)
 	}
-	t.bound(op, m, t.reserved.Limits.HardOf(m), t.Cost)
 }
 
 // bound makes the store reject an op if the rooms that all instances have placed on a member would exceed a

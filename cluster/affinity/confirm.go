@@ -53,20 +53,25 @@ func (k *keeper) reread(ctx context.Context, rooms []string) {
 		k.work.rooms.add(rooms...)
 		return
 	}
+	k.readAll(ctx, s, rooms, func() { k.pulse(ctx) })
+}
+
+// readAll reads the pins of rooms into the cache and publishes the moves that it finds. readAll calls between
+// between two calls of the store. After an error an entry stays stale, so the next Resolve asks again.
+func (r *Resolver) readAll(ctx context.Context, s *cluster.Snapshot, rooms []string, between func()) {
 	ops := make([]pinstore.Op, len(rooms))
 	asked := make([]*pincache.Entry, len(rooms))
 	for i, room := range rooms {
 		ops[i] = pinstore.Op{Partition: placement.Of(room, s.Table.Partitions()), Room: room}
-		asked[i] = k.cache.Begin(room, s.Stats.Fences)
+		asked[i] = r.cache.Begin(room, s.Stats.Fences)
 	}
 	var moved []Moved
-	// After an error the entry stays stale, so the next Resolve asks again.
-	for i, res := range k.store.SwapAll(ctx, ops, func() { k.pulse(ctx) }) {
-		if m, ok := k.learn(ops[i], asked[i], res); ok {
+	for i, res := range r.store.SwapAll(ctx, ops, between) {
+		if m, ok := r.learn(ops[i], asked[i], res); ok {
 			moved = append(moved, m)
 		}
 	}
-	k.announce(moved)
+	r.announce(moved)
 }
 
 // confirm makes sure that the pins of hosted rooms exist. confirm restores pins that the store may have lost.

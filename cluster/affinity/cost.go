@@ -20,8 +20,11 @@ func (d Demand) Streams() int64 {
 // n·(n−1) forwarded streams.
 func FullMesh(n int) int64 { return Demand{Size: n}.Streams() }
 
-// cost returns the units of a room.
-func (r *Resolver) cost(n capacity.Need) int64 {
+// cost returns the units of a room, which include what is reserved for it.
+func (r *Resolver) cost(n capacity.Need) int64 { return max(r.used(n), n.Ahead) }
+
+// used returns the units that a room costs without its reservation.
+func (r *Resolver) used(n capacity.Need) int64 {
 	if n.Units > 0 {
 		return max(r.cfg.MinCost, n.Units)
 	}

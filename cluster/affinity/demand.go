@@ -140,12 +140,7 @@ func (r *Resolver) selector(room string, n capacity.Need) func(*cluster.Member) 
 		return nil
 	}
 	d := demandOf(n)
-	preferred, required := capacity.ParseRules(n.Rules)
-	d.Prefer, d.Require = preferred, make(map[string]string, len(required))
-	for _, rule := range required {
-		label, value, _ := strings.Cut(rule, "=")
-		d.Require[label] = value
-	}
+	d.Prefer, d.Require = rulesOf(n)
 	return func(m *cluster.Member) bool { return r.cfg.Selector(room, d, m) }
 }
 

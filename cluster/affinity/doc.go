@@ -19,6 +19,8 @@
 // has left. A signalling server uses Follow to receive each new node of a room. Call Report when a client has
 // lost the connection to the node of its room.
 //
+// Before an event with many participants, call Reserve. Then the room has a node that keeps the units free.
+//
 // The states of a room's pin:
 //
 //	        Resolve, Host                         its node dies, or Move
@@ -93,5 +95,6 @@
 // The files host.go, hosttable.go and serve.go manage the rooms that this node serves. The goroutine in
 // keep.go and confirm.go maintains the pins of these rooms, and moves rooms away if the node is overloaded
 // (relieve.go). The goroutine in sweep.go fails over the rooms of dead nodes. rooms.go contains calls for
-// operators and tools. report.go checks a node when a client reports that it lost the connection to that node.
+// operators and tools. ahead.go contains reservations. report.go checks a node when a client reports that it lost
+// the connection to that node.
 package affinity

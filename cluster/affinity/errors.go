@@ -23,11 +23,18 @@ var (
 	// the requirement.
 	ErrRequire = capacity.ErrRequire
 
-	// ErrNoCapacity reports that the room would exceed the hard ceiling of every node.
+	// ErrNoCapacity reports that the room would exceed the hard ceiling of every node, or that its reservation
+	// would exceed the soft ceiling.
 	ErrNoCapacity = capacity.ErrNoCapacity
 
 	// ErrNoPin reports that the room has no pin.
 	ErrNoPin = errors.New("affinity: the room is not pinned")
+
+	// ErrNoReservation reports that nothing is reserved for the room.
+	ErrNoReservation = errors.New("affinity: the room has no reservation")
+
+	// ErrReservations reports that no more rooms can be reserved: see MaxReservations.
+	ErrReservations = errors.New("affinity: too many reservations")
 
 	// ErrNotLive reports that a node is not live, or takes no rooms.
 	ErrNotLive = errors.New("affinity: node accepts no rooms")

@@ -184,12 +184,27 @@ func (f *faulty) Agree(ctx context.Context, self lease.Incarnation, ttl time.Dur
 	return f.Store.Agree(ctx, self, ttl, s)
 }
 
+func (f *faulty) Reserve(ctx context.Context, r pinstore.Reservation) error {
+	if err := f.trouble(ctx); err != nil {
+		return err
+	}
+	return f.Store.Reserve(ctx, r)
+}
+
+func (f *faulty) Reservations(ctx context.Context) ([]pinstore.Reservation, error) {
+	if err := f.trouble(ctx); err != nil {
+		return nil, err
+	}
+	return f.Store.Reservations(ctx)
+}
+
 // replaced is a store that a test can empty, like a server that restarts without persistence. When the store is
 // emptied, it notifies its users.
 type replaced struct {
 	mu    sync.Mutex
 	now   *pinstore.Memory
 	heeds []func(string)
+	lists atomic.Int64 // of reservations
 }
 
 func newReplaced() *replaced { return &replaced{now: pinstore.NewMemory()} }
@@ -257,4 +272,13 @@ func (s *replaced) Agree(
 	settings pinstore.Settings,
 ) (pinstore.Agreed, error) {
 	return s.memory().Agree(ctx, self, ttl, settings)
+}
+
+func (s *replaced) Reserve(ctx context.Context, r pinstore.Reservation) error {
+	return s.memory().Reserve(ctx, r)
+}
+
+func (s *replaced) Reservations(ctx context.Context) ([]pinstore.Reservation, error) {
+	s.lists.Add(1)
+	return s.memory().Reservations(ctx)
 }

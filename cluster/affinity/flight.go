@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/roost-cluster/roost/cluster/affinity/internal/capacity"
 	"github.com/roost-cluster/roost/cluster/affinity/internal/liveness"
 	"github.com/roost-cluster/roost/cluster/affinity/internal/storeclient"
 )
@@ -34,23 +35,29 @@ type settled struct {
 	ends       uint64 // of hostings here: see hostTable.endsOf
 }
 
+// question is what callers want to know about a room.
+type question struct {
+	need   capacity.Need
+	serves bool // the callers are about to serve the room on this node
+	firm   bool // see capacity.Request.Firm
+}
+
 // ask finds or claims a room's pin in the store, or returns an answer that another caller has just learned.
 // ask gives up at the time until. Concurrent callers for the same room share the answer of the first caller.
-// serves is set if the callers are about to serve the room on this node.
 //
 // If the first caller's ctx can never be cancelled, the caller queries the store on its own goroutine, which
 // is cheaper. Otherwise a new goroutine queries the store, because other callers still need the answer after
 // the first caller has given up.
-func (r *Resolver) ask(ctx context.Context, until time.Time, shared *flights, room string, d Demand, serves bool) (settled, error) {
+func (r *Resolver) ask(ctx context.Context, until time.Time, shared *flights, room string, q question) (settled, error) {
 	patient := ctx.Done() == nil
 	for {
 		f, first := shared.join(room, patient)
 		switch {
 		case first && patient:
-			r.fly(ctx, until, shared, f, room, d, serves)
+			r.fly(ctx, until, shared, f, room, q)
 			return f.got, f.err
 		case first:
-			go r.fly(context.WithoutCancel(ctx), until, shared, f, room, d, serves)
+			go r.fly(context.WithoutCancel(ctx), until, shared, f, room, q)
 		}
 		select {
 		case <-f.done:
@@ -93,19 +100,19 @@ func (s *flights) land(room string, f *flight) {
 
 // fly gets the answer of a flight. A caller who gives up must not cancel ctx, because that would look as if
 // the store did not answer.
-func (r *Resolver) fly(ctx context.Context, until time.Time, shared *flights, f *flight, room string, d Demand, serves bool) {
+func (r *Resolver) fly(ctx context.Context, until time.Time, shared *flights, f *flight, room string, q question) {
 	defer shared.land(room, f)
-	f.got, f.err = r.settle(storeclient.Until(ctx, until), room, d, serves)
+	f.got, f.err = r.settle(storeclient.Until(ctx, until), room, q)
 	f.over = true
 }
 
-func (r *Resolver) settle(ctx context.Context, room string, d Demand, serves bool) (settled, error) {
-	if got, ok := r.learned(room, serves); ok {
+func (r *Resolver) settle(ctx context.Context, room string, q question) (settled, error) {
+	if got, ok := r.learned(room, q.serves); ok {
 		return got, nil
 	}
 	got := settled{generation: r.cache.Generation(), fences: r.agent.Snapshot().Stats.Fences, ends: r.hosts.endsOf(room).Load()}
 	t := settling{Resolver: r}
-	if err := t.begin(room, d, serves); err != nil {
+	if err := t.begin(room, q); err != nil {
 		return got, err
 	}
 	found, err := t.settle(ctx)

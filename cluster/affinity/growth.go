@@ -107,20 +107,24 @@ func (k *keeper) limitGrowth(s *cluster.Snapshot, since time.Time) {
 	k.growth.measured(k.load, limit, since)
 }
 
-// grow applies change to the need of the room, and records the time. If the node has no room for what the change
-// costs, grow changes nothing and returns the units that the node lacks room for.
-func (h *Hosting) grow(change func(capacity.Need) capacity.Need) (refused int64) {
+// grow applies change to the need of the room for a participant who joins, and records the time. If the node has no
+// room for what the change costs, grow changes nothing and returns the units that the node lacks room for. dropped
+// reports that the hosting has ended with its reservation.
+func (h *Hosting) grow(change func(capacity.Need) capacity.Need) (refused int64, dropped bool) {
 	h.use.mu.Lock()
 	defer h.use.mu.Unlock()
+	if h.dropped {
+		return 0, true
+	}
 	need := change(h.need)
 	if h.r.cfg.LimitGrowth {
 		units := h.r.cost(need) - h.r.cost(h.need)
 		if units > 0 && !h.r.growth.admit(units) {
-			return units
+			return units, false
 		}
 	}
-	h.need, h.touched = need, time.Now()
-	return 0
+	h.need, h.touched, h.held = need, time.Now(), false
+	return 0, false
 }
 
 // outgrown returns the error for a participant whose join would cost units that the node of a room lacks.

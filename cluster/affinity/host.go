@@ -48,6 +48,8 @@ type use struct {
 	mu      sync.Mutex
 	need    capacity.Need
 	touched time.Time
+	held    bool // only a reservation keeps the hosting: nobody has called Host, or all participants have left
+	dropped bool // the hosting has ended, because it was held and its reservation is over
 }
 
 func (u *use) needed() capacity.Need {
@@ -111,15 +113,24 @@ func (r *Resolver) host(ctx context.Context, room string, d Demand) (_ *Hosting,
 	r.checkFence() // the lease may have expired and been renewed during a pause of the process
 	r.counts.requests.Add(1)
 	if h := r.hosts.get(room); h != nil {
-		if err := h.join(needOf(d)); err != nil {
+		err := h.join(needOf(d))
+		if err == nil {
+			a = Assignment{Room: room, Partition: h.partition, Incarnation: h.self, Source: Cached, Reason: "hosted here"}
+			return h, a, nil
+		}
+		if !errors.Is(err, errHostingEnded) {
 			return nil, a, err
 		}
-		a = Assignment{Room: room, Partition: h.partition, Incarnation: h.self, Source: Cached, Reason: "hosted here"}
-		return h, a, nil
 	}
+	return r.hostNew(ctx, room, needOf(d), false)
+}
+
+// hostNew hosts a room that is not hosted here. held is set if only a reservation needs the hosting. Then the room
+// is only hosted if the store confirms its pin.
+func (r *Resolver) hostNew(ctx context.Context, room string, n capacity.Need, held bool) (_ *Hosting, a Assignment, _ error) {
 	last := time.Now().Add(r.cfg.Budget)
 	for flight, until := &r.shared.host, last; ; {
-		got, err := r.ask(ctx, until, flight, room, d, true)
+		got, err := r.ask(ctx, until, flight, room, question{need: n, serves: true})
 		a = got.Assignment
 		if err != nil {
 			return nil, a, err
@@ -127,7 +138,10 @@ func (r *Resolver) host(ctx context.Context, room string, d Demand) (_ *Hosting,
 		if err := r.here(a); err != nil {
 			return nil, a, err
 		}
-		if h, err := r.open(got, r.known(a, needOf(d))); !errors.Is(err, errHostingEnded) {
+		if held && a.Source == Degraded {
+			return nil, a, pinstore.ErrStore
+		}
+		if h, err := r.open(got, r.known(a, n), held); !errors.Is(err, errHostingEnded) {
 			return h, a, err
 		}
 		if time.Until(last) < r.cfg.Budget/2 { // the remaining time is too short for a slow but healthy store
@@ -159,11 +173,11 @@ func (r *Resolver) known(a Assignment, n capacity.Need) capacity.Need {
 	return n
 }
 
-func (r *Resolver) open(a settled, n capacity.Need) (*Hosting, error) {
+func (r *Resolver) open(a settled, n capacity.Need, held bool) (*Hosting, error) {
 	now := time.Now()
 	h := &Hosting{
 		r: r, room: a.Room, partition: a.Partition, self: a.Incarnation, lost: make(chan struct{}),
-		use: use{need: n, touched: now}, pin: n.Pin(pinstore.Pin{Incarnation: a.Incarnation, Epoch: a.Epoch}), kept: n, generation: a.generation,
+		use: use{need: n, touched: now, held: held}, pin: n.Pin(pinstore.Pin{Incarnation: a.Incarnation, Epoch: a.Epoch}), kept: n, generation: a.generation,
 	}
 	if a.Source == Hash || a.Source == Override {
 		h.written = now // the claim has just written the pin, while an older pin may be about to expire
@@ -184,7 +198,7 @@ func (r *Resolver) open(a settled, n capacity.Need) (*Hosting, error) {
 		if r.cfg.LimitGrowth {
 			r.growth.opened(r.cost(n))
 		}
-	case opened != nil: // another caller was faster
+	case opened != nil && !held: // another caller was faster
 		err = opened.join(n)
 	}
 	return opened, err
@@ -219,6 +233,7 @@ func (h *Hosting) Restate(d Demand) error {
 	h.touch(func(n capacity.Need) capacity.Need {
 		rules := cmp.Or(stated.Rules, n.Rules)
 		if stated.Size() != 0 || stated.Units != 0 {
+			stated.Ahead = n.Ahead
 			n = stated
 		}
 		n.Rules = rules
@@ -228,16 +243,47 @@ func (h *Hosting) Restate(d Demand) error {
 }
 
 // join adds the demand of a joining participant, unless the room would outgrow this node. join never lowers the
-// need, because the participant may not know how many others there are.
+// need, because the participant may not know how many others there are. join fails with errHostingEnded if the
+// hosting has just ended with its reservation.
 func (h *Hosting) join(n capacity.Need) error {
-	if refused := h.grow(func(need capacity.Need) capacity.Need { return need.Joined(n) }); refused > 0 {
+	switch refused, dropped := h.grow(func(need capacity.Need) capacity.Need { return need.Joined(n) }); {
+	case dropped:
+		return errHostingEnded
+	case refused > 0:
 		return h.r.outgrown(h, refused)
 	}
 	return nil
 }
 
+// returnTime is how long a reserved room that has failed over counts with its participants although none has
+// returned.
+const returnTime = time.Minute
+
+// reserve sets the units that are reserved for the room. over reports that nobody needs the hosting any more,
+// and that it ends because release is set. Otherwise, held reports whether only a reservation needs it.
+func (u *use) reserve(units int64, release bool) (over, held bool) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.need.Ahead = units
+	if u.held && time.Since(u.touched) > returnTime {
+		u.need = u.need.Empty()
+	}
+	u.dropped = u.held && units == 0 && release
+	return u.dropped, u.held && !u.dropped
+}
+
+// hold is called when all participants have left. It reports whether a reservation keeps the hosting.
+func (u *use) hold() bool {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.held = u.need.Ahead > 0; u.held {
+		u.need = u.need.Empty()
+	}
+	return u.held
+}
+
 // LapseAfter makes the hosting end with ErrLapsed when it has not been touched for d. The room's pin then
-// expires. Use LapseAfter if the host does not know when a room ends, or may crash before the room ends. With
+// expires. If units are reserved for the room, its hosting ends with the reservation instead. Use LapseAfter if the host does not know when a room ends, or may crash before the room ends. With
 // 0, the default, the hosting never lapses.
 func (h *Hosting) LapseAfter(d time.Duration) {
 	h.r.hosts.mu.Lock()
@@ -257,7 +303,8 @@ func (h *Hosting) Err() error {
 	return h.err
 }
 
-// Release ends the room and deletes its pin. Release fails with ErrChanged if the pin has changed. Release
+// Release ends the room and deletes its pin. If units are reserved for the room, a node hosts it again after a few
+// seconds: see Reserve. Release fails with ErrChanged if the pin has changed. Release
 // fails with ErrStore if the store does not answer, and then the pin expires later.
 func (h *Hosting) Release(ctx context.Context) error {
 	pin, ok := h.r.hosts.release(h)

@@ -118,8 +118,28 @@ func (t *hostTable) endsOf(room string) *atomic.Uint64 {
 	return &t.ends[placement.Of(room, len(t.ends))]
 }
 
-// releaseIdle releases a hosting that has no participants and was not touched for the duration idle. If the
-// hosting was touched more recently, rest is the remaining time.
+// reserve sets the units that are reserved for each hosted room, which are 0 for rooms that are not in units.
+// If release is set, reserve releases the hostings that only a reservation needed, and returns them with their
+// pins to delete. holds reports whether a reservation holds other hostings.
+func (t *hostTable) reserve(units map[string]int64, release bool) (over map[*Hosting]pinstore.Pin, holds bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for room, h := range t.rooms {
+		ended, held := h.reserve(units[room], release)
+		if holds = holds || held; !ended {
+			continue
+		}
+		if over == nil {
+			over = make(map[*Hosting]pinstore.Pin)
+		}
+		over[h] = h.pin
+		t.releaseLocked(h)
+	}
+	return over, holds
+}
+
+// releaseIdle releases a hosting that has no participants, has no reservation and was not touched for the
+// duration idle. If the hosting was touched more recently, rest is the remaining time.
 func (t *hostTable) releaseIdle(h *Hosting, idle time.Duration, now time.Time) (pin pinstore.Pin, ok bool, rest time.Duration) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -129,6 +149,10 @@ func (t *hostTable) releaseIdle(h *Hosting, idle time.Duration, now time.Time) (
 	}
 	if rest = h.lastTouched().Add(idle).Sub(now); rest > 0 {
 		return pin, false, rest
+	}
+	if h.hold() {
+		h.lingers = false
+		return pin, false, 0
 	}
 	return h.pin, t.releaseLocked(h), 0
 }
@@ -305,18 +329,25 @@ func (t *hostTable) due(now time.Time, age time.Duration, limit int, generation 
 	defer t.mu.Unlock()
 	for _, h := range t.rooms {
 		switch {
-		case h.lapse > 0 && now.Sub(h.lastTouched()) > h.lapse:
+		case h.lapse > 0 && now.Sub(h.lastTouched()) > h.lapse && !h.hold():
 			t.endLocked(h, ErrLapsed)
 		case t.silent(h, generation):
 			probe = h
 		case len(write)+len(read) == limit: // the next call returns the remaining hostings
-		case h.pin.Epoch == 0 || now.Sub(h.written) > age || h.needed().Outgrew(h.kept):
+		case h.pin.Epoch == 0 || now.Sub(h.written) > age || h.outgrew():
 			write = append(write, h)
 		case !h.verify.IsZero() && now.After(h.verify):
 			read = append(read, h)
 		}
 	}
 	return write, read, probe
+}
+
+// outgrew reports whether the pin of h is to be written because another node would choose a new node for a
+// different room. The caller must hold the table's lock.
+func (h *Hosting) outgrew() bool {
+	n := h.needed()
+	return n.Outgrew(h.kept) || n.Ahead != h.kept.Ahead
 }
 
 // ops calls opOf for each hosting under the lock, and returns the ops.

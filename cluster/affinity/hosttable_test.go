@@ -298,3 +298,35 @@ func TestHostTableConcurrent(t *testing.T) {
 		}
 	}
 }
+
+// A hosting that only a reservation holds ends with the reservation. A participant who joins it before keeps it, and a
+// participant who joins later gets another hosting.
+func TestHeldHosting(t *testing.T) {
+	for _, joins := range []bool{true, false} {
+		table := newHostTable()
+		h := hostingOf("r")
+		h.held = true
+		if _, err := table.open(h, 0, 0); err != nil {
+			t.Fatal(err)
+		}
+		over, holds := table.reserve(map[string]int64{"r": 5}, true)
+		if len(over) != 0 || !holds || h.needed().Ahead != 5 {
+			t.Errorf("reserved: %v, %v, need %+v", over, holds, h.needed())
+		}
+		if over, holds = table.reserve(nil, false); len(over) != 0 || !holds {
+			t.Errorf("over, and the store does not answer: %v, %v", over, holds)
+		}
+		if joins {
+			if err := h.join(mesh(3)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		over, holds = table.reserve(nil, true)
+		if _, released := over[h]; released == joins || holds || (table.get("r") == h) != joins {
+			t.Errorf("joined %v: %v, %v", joins, over, holds)
+		}
+		if err := h.join(mesh(3)); (err == nil) != joins || !joins && !errors.Is(err, errHostingEnded) {
+			t.Errorf("joined %v: %v", joins, err)
+		}
+	}
+}

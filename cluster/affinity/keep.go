@@ -40,6 +40,7 @@ type keeper struct {
 	load      int64                          // this node's load, as last measured
 	mover     rebalance.Mover                // decides whether rooms have to move away
 	relieving relieving                      // what the log says about that
+	ahead     ahead                          // the reservations
 	doubt     map[lease.Incarnation][]string // rooms hosted here whose pins name an incarnation that may be alive
 	void      []voidPin                      // pins of rooms hosted here that are to be replaced
 	noVerdict error                          // error of the latest failed verdict; skips further verdicts during a confirm
@@ -276,6 +277,7 @@ func (k *keeper) tend(ctx context.Context, answered bool) {
 	for id, units := range k.reserved.Expire(s, time.Now()) {
 		k.cfg.Log.Warn("reservations expired: node reports no load", "peer", id, "units", units)
 	}
+	k.tendReservations(ctx, s, answered)
 	k.measure(s)
 	k.listen(ctx, s, answered)
 	for {

@@ -476,6 +476,12 @@ func (p *modelProcess) Agree(context.Context, lease.Incarnation, time.Duration, 
 	return pinstore.Agreed{Since: 1}, nil
 }
 
+// Reserve implements Store. The model has no reservations.
+func (p *modelProcess) Reserve(context.Context, pinstore.Reservation) error { return nil }
+
+// Reservations implements Store.
+func (p *modelProcess) Reservations(context.Context) ([]pinstore.Reservation, error) { return nil, nil }
+
 // Notify implements Store. Notifications are lost.
 func (p *modelProcess) Notify(func(string)) (stop func()) { return func() {} }
 

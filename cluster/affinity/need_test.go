@@ -47,6 +47,8 @@ func TestNeed(t *testing.T) {
 			t.Fatal(err)
 		}
 		n, m := needOf(d), needOf(other)
+		reserved := rapid.Int64Range(0, 3000)
+		n.Ahead, m.Ahead = reserved.Draw(t, "reserved"), reserved.Draw(t, "reserved by other")
 		p := n.Pin(pinstore.Pin{Epoch: 3})
 		heir := capacity.Replacing(p, "50 % full & old")
 		if got := capacity.NeedIn(p); got != n || capacity.NeedIn(heir) != n {
@@ -56,12 +58,18 @@ func TestNeed(t *testing.T) {
 		if why, ok := capacity.Replaced(heir); first || !ok || why != "50 % full & old" {
 			t.Fatalf("%q says that it replaces a pin, or %q does not say why", p.Needs, heir.Needs)
 		}
-		if want := max(1, d.Streams()); r.cost(n) != want {
+		if want := max(1, d.Streams(), n.Ahead); r.cost(n) != want {
 			t.Errorf("%v costs %d, want %d", d, r.cost(n), want)
+		}
+		if left := n.Empty(); left.Size() != 0 || left.Rules != n.Rules || r.cost(left) != max(1, n.Ahead) {
+			t.Errorf("%+v without participants is %+v", n, left)
 		}
 		both := n.Joined(m)
 		if r.cost(both) < r.cost(n) && n.Units == 0 && m.Units == 0 {
 			t.Errorf("%+v joined by %+v is %+v, and costs less", n, m, both)
+		}
+		if both.Ahead != max(n.Ahead, m.Ahead) {
+			t.Errorf("%d reserved units joined by %d are %d", n.Ahead, m.Ahead, both.Ahead)
 		}
 		if n.Rules != "" && both.Rules != n.Rules {
 			t.Errorf("%q joined by %q is %q", n.Rules, m.Rules, both.Rules)
@@ -175,8 +183,8 @@ func TestCostOutOfRange(t *testing.T) {
 		if want == math.MaxInt64 {
 			all = want
 		}
-		if _, units := r.loads(); units != all {
-			t.Errorf("Cost says %d: two rooms cost %d, want %d", cost, units, all)
+		if _, sum := r.loads(); sum.units != all {
+			t.Errorf("Cost says %d: two rooms cost %d, want %d", cost, sum.units, all)
 		}
 	}
 }

@@ -36,7 +36,7 @@ func (r *Resolver) Pin(ctx context.Context, room string, node lease.NodeID, d De
 	var void pinstore.Pin // pin that the claim replaces
 	for range maxAttempts {
 		t := settling{Resolver: r, void: void}
-		if err := t.begin(room, d, false); err != nil {
+		if err := t.begin(room, question{need: needOf(d)}); err != nil {
 			return Assignment{}, err
 		}
 		got, err := t.pin(ctx, node)

@@ -40,7 +40,7 @@ type Pressure struct {
 type RoomLoad struct {
 	Room  string `json:"room"`
 	Size  int    `json:"size"`  // participants
-	Units int64  `json:"units"` // of load
+	Units int64  `json:"units"` // of load, including what is reserved for the room
 }
 
 func (p *Pressure) equal(o *Pressure) bool {
@@ -87,14 +87,17 @@ func (k *keeper) measure(s *cluster.Snapshot) {
 		}
 	}
 	since := time.Now()
-	_, units := k.loads()
+	_, sum := k.loads()
+	k.counts.ahead.Store(sum.ahead)
 	load := max(0, s.Self.Load)
 	if k.cfg.ReportLoad {
-		load = units
-		if units != k.reported {
-			k.reported = units
-			k.work.setLoad(units)
+		load = sum.units
+		if load != k.reported {
+			k.reported = load
+			k.work.setLoad(load)
 		}
+	} else {
+		k.reportAhead(sum.unused)
 	}
 	k.load = load
 	k.limitGrowth(s, since)
@@ -120,20 +123,33 @@ func (r *Resolver) headroom() int64 {
 // Hosted returns the rooms that this node hosts, heaviest first, and the sum of their costs. Hosted takes O(n
 // log n) time for n rooms.
 func (r *Resolver) Hosted() (rooms []RoomLoad, units int64) {
-	rooms, units = r.loads()
+	rooms, sum := r.loads()
 	slices.SortFunc(rooms, func(a, b RoomLoad) int {
 		return cmp.Or(cmp.Compare(b.Units, a.Units), cmp.Compare(a.Room, b.Room))
 	})
-	return rooms, units
+	return rooms, sum.units
 }
 
-// loads is like Hosted but does not sort the rooms. loads calls Cost after it has released the lock of the
-// host table.
-func (r *Resolver) loads() (rooms []RoomLoad, units int64) {
+// loadSum is the sum of the costs of the rooms that a node hosts.
+type loadSum struct {
+	units  int64
+	ahead  int64 // reserved
+	unused int64 // the part of units that is reserved and not used yet
+}
+
+// loads returns the rooms that this node hosts, and the sum of their costs. loads calls Cost after it has
+// released the lock of the host table.
+func (r *Resolver) loads() (rooms []RoomLoad, sum loadSum) {
 	rooms, needs := r.hosts.needs()
-	for i := range rooms {
-		rooms[i].Units = r.cost(needs[i])
-		units = capacity.Plus(units, rooms[i].Units)
+	for i, n := range needs {
+		used := r.used(n)
+		rooms[i].Units = max(used, n.Ahead)
+		sum.units = capacity.Plus(sum.units, rooms[i].Units)
+		sum.ahead = capacity.Plus(sum.ahead, n.Ahead)
+		if n.Size() == 0 && n.Units == 0 { // MinCost is not measured
+			used = 0
+		}
+		sum.unused = capacity.Plus(sum.unused, max(0, n.Ahead-used))
 	}
-	return rooms, units
+	return rooms, sum
 }

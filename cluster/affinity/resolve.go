@@ -55,7 +55,7 @@ func (r *Resolver) resolve(ctx context.Context, room string, d Demand) (Assignme
 	}
 	began := time.Now()
 	defer func() { r.counts.asked.Add(time.Since(began)) }()
-	got, err := r.ask(ctx, began.Add(r.cfg.Budget), &r.shared.resolve, room, d, false)
+	got, err := r.ask(ctx, began.Add(r.cfg.Budget), &r.shared.resolve, room, question{need: needOf(d)})
 	return got.Assignment, err
 }
 

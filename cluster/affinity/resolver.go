@@ -45,6 +45,7 @@ type Resolver struct {
 	shared   struct { // shared by concurrent callers
 		resolve, host flights // separate flights, because Host must not use a cached pin
 		again         flights // second attempts of Host, which have less time
+		reserve       flights // calls of Reserve, which need headroom
 		looks         looks
 	}
 	feeds struct {
@@ -71,6 +72,7 @@ type work struct {
 	countAgain atomic.Int64                  // when to ask the Counter again, in Unix nanoseconds
 
 	setLoad     func(units int64) // nil: the application measures the load
+	aheadLoad   func(units int64) // nil: ReportLoad is set
 	releaseLoad func()
 	stop        context.CancelFunc
 	unnotify    func() // stops the calls of changed
@@ -119,6 +121,8 @@ func Start(agent *cluster.Agent, store pinstore.Store, cfg Config) (*Resolver, e
 	err := r.store.agreement.Refused()
 	if err == nil && cfg.ReportLoad {
 		r.work.setLoad, r.work.releaseLoad, err = agent.ComputeLoad()
+	} else {
+		r.work.aheadLoad = agent.ReserveLoad()
 	}
 	if err != nil {
 		stop()
@@ -172,6 +176,8 @@ func (r *Resolver) Close() error {
 		r.work.wait.Wait()
 		if r.cfg.ReportLoad {
 			r.work.releaseLoad()
+		} else {
+			r.work.aheadLoad(0)
 		}
 		r.work.unnotify()
 		r.hosts.close(ErrClosed)
@@ -259,6 +265,7 @@ type Stats struct {
 	Breaker      string        `json:"breaker"`     // closed, half-open or open; see StoreDoubt
 
 	Hosted     int   `json:"hosted"`      // rooms hosted here now
+	Ahead      int64 `json:"ahead"`       // units reserved for the rooms hosted here: see Reserve
 	Excess     int64 `json:"excess"`      // units that this node wants to move away because it is overloaded
 	Known      int64 `json:"known"`       // rooms in the pin cache now
 	StoreDoubt bool  `json:"store_doubt"` // the store does not answer
@@ -350,6 +357,7 @@ type counters struct {
 	rebalanced   atomic.Uint64
 	outgrown     atomic.Uint64
 	excess       atomic.Int64
+	ahead        atomic.Int64
 	asked        latency.Histogram
 	failovers    atomic.Uint64
 	failoverTime atomic.Int64
@@ -366,7 +374,7 @@ func (r *Resolver) Stats() Stats {
 		Override: c.sources[Override].Load(), Degraded: c.sources[Degraded].Load(), Unplaced: c.unplaced.Load(),
 		Crowded: c.crowded.Load(), NoCapacity: c.noCapacity.Load(), Headroom: r.headroom(),
 		FailedOver: c.failedOver.Load(), Conflicts: c.conflicts.Load(), Repinned: c.repinned.Load(),
-		Requests: c.requests.Load(), Misrouted: c.misrouted.Load(), Relays: c.relays.Load(), Rebalanced: c.rebalanced.Load(), Excess: c.excess.Load(), Outgrown: c.outgrown.Load(),
+		Requests: c.requests.Load(), Misrouted: c.misrouted.Load(), Relays: c.relays.Load(), Rebalanced: c.rebalanced.Load(), Excess: c.excess.Load(), Ahead: c.ahead.Load(), Outgrown: c.outgrown.Load(),
 		Failovers: c.failovers.Load(), FailoverTime: time.Duration(c.failoverTime.Load()),
 		Hosted: r.hosts.count(), Known: r.cache.Size(), Evacuation: c.evacuation.Load(),
 		CutOff: r.liveness.CutOff(), Silent: r.silence.Named(),

@@ -74,7 +74,7 @@ func (h *Hosting) arrive() (refused int64, ended bool) {
 		return 0, true
 	}
 	served := h.served + 1
-	refused = h.grow(func(n capacity.Need) capacity.Need {
+	refused, _ = h.grow(func(n capacity.Need) capacity.Need {
 		if served > n.Size() {
 			return n.Counted(served) // else the demand already expects more participants
 		}

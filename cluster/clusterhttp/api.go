@@ -156,6 +156,16 @@ type PinnedRoom struct {
 	Size        int                 `json:"size"` // number of participants at the last refresh of the pin
 }
 
+// Reservations is the response to GET /v1/reservations.
+type Reservations struct {
+	Reservations []affinity.Reservation `json:"reservations"` // sorted by room
+}
+
+// CancelledReservation is the response to DELETE /v1/rooms/{room}/reservation.
+type CancelledReservation struct {
+	Room string `json:"room"`
+}
+
 // ReleasedRoom is the response to DELETE /v1/rooms/{room}.
 type ReleasedRoom struct {
 	Room string `json:"room"`

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/roost-cluster/roost/cluster/affinity"
 	"github.com/roost-cluster/roost/cluster/affinity/pinstore"
@@ -21,6 +22,12 @@ type roomDemand struct {
 
 	// NoHost is set by a caller that only directs clients to nodes, and does not serve rooms on this node.
 	NoHost bool `json:"no_host,omitempty"`
+}
+
+// roomReservation is the body of a reservation.
+type roomReservation struct {
+	affinity.Demand
+	Until time.Time `json:"until"`
 }
 
 func checkDemand(d affinity.Demand) *Problem {

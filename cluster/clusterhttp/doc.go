@@ -140,6 +140,9 @@
 //	GET    /v1/rooms/{room}/relays?n=N  [RoomRelays]     the N best additional nodes for a room that is too large for one node
 //	DELETE /v1/rooms/{room}            [ReleasedRoom]    the room has ended
 //	GET    /v1/rooms?node=ID&limit=N   [Rooms]           the pinned rooms of one node or of all
+//	PUT    /v1/rooms/{room}/reservation  [RoomAssignment]  body {"units":N,"until":TIME}: keep units free for the room
+//	DELETE /v1/rooms/{room}/reservation  [CancelledReservation]  end the reservation early
+//	GET    /v1/reservations            [Reservations]    all reservations
 //
 // Calls about rooms need [Options].Rooms, which roost agent --redis sets.
 //
@@ -182,6 +185,10 @@
 // The name of a room is 1 to 512 bytes of UTF-8 without control characters, braces and *. The name must be
 // escaped in the path: a%2Fb is the room a/b. Escape the room . as %2E and the room .. as %2E%2E. Browsers
 // cannot send these two paths. No path can name the room /.
+//
+// A reservation keeps units free for a room that starts soon, until a time at most 24 h ahead: see
+// [affinity.Resolver.Reserve]. Its body states what to keep free like the demand of resolve. PUT replaces the
+// room's earlier reservation.
 //
 // GET calls pin nothing. A list has at most limit rooms (default 1,000, maximum 10,000). If more rooms are
 // pinned, the list contains an arbitrary selection. The store runs a query per partition for each list, so
@@ -274,6 +281,7 @@
 //	404  not_found           the path does not exist
 //	404  no_such_scope       this node has no scope of this name; the message lists its scopes
 //	404  no_pin              the room is not pinned
+//	404  no_reservation      nothing is reserved for the room
 //	404  not_member          no member has the id of a cordon
 //	404  unknown_key         this node has no gossip key with that fingerprint
 //	405  method_not_allowed  the header Allow lists the methods
@@ -281,6 +289,7 @@
 //	409  last_candidate      no other member could own anything
 //	409  too_many_cordons    64 nodes are cordoned, or were until a moment ago
 //	409  load_computed       the agent computes its load, and accepts no posted load
+//	409  too_many_reservations  1,000 rooms are reserved
 //	409  changed             another caller moved the room at the same time
 //	409  encrypts            this node encrypts gossip, and cannot go back to plain text
 //	409  key_lacking         live members do not accept the gossip key
@@ -291,7 +300,7 @@
 //	503  no_members          no member can own a partition
 //	503  empty_scope         no member of the scope can own a partition; the message says how many members the scope has
 //	503  busy                too many requests, event streams, lists of rooms, or calls of /v1/doctor
-//	503  no_capacity         the room exceeds the hard ceiling of every node
+//	503  no_capacity         the room exceeds the hard ceiling of every node, or a reservation exceeds the soft ceiling
 //	503  no_match            no node has the labels that the room requires
 //	503  store_unavailable   the store of pins does not respond
 //	503  settings_differ     other nodes of the cluster over this store have other settings

@@ -211,6 +211,9 @@ func (a *api) route(page http.Handler) {
 	a.mux.HandleFunc("POST /v1/rooms/{room}/move", a.room(a.moveRoom))
 	a.mux.HandleFunc("POST /v1/rooms/{room}/report", a.room(a.reportRoom))
 	a.mux.HandleFunc("GET /v1/rooms/{room}/follow", a.followRoom)
+	a.mux.HandleFunc("PUT /v1/rooms/{room}/reservation", a.room(a.reserveRoom))
+	a.mux.HandleFunc("DELETE /v1/rooms/{room}/reservation", a.room(a.cancelReservation))
+	a.mux.HandleFunc("GET /v1/reservations", a.open(http.StatusOK, a.listReservations))
 	a.mux.Handle("GET /reconnect.mjs", signalling.JavaScript())
 	a.mux.Handle("GET /routing.mjs", http.HandlerFunc(routingScript))
 }
@@ -404,7 +407,7 @@ func acceptsGzip(h http.Header) bool {
 // method, and 404 otherwise.
 func (a *api) unrouted(w http.ResponseWriter, r *http.Request) {
 	var allowed []string
-	for _, method := range []string{http.MethodDelete, http.MethodGet, http.MethodHead, http.MethodPost} {
+	for _, method := range []string{http.MethodDelete, http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut} {
 		other := *r
 		other.Method = method
 		if _, pattern := a.mux.Handler(&other); pattern != "/" {

@@ -5,6 +5,7 @@ import (
 	"encoding"
 	"encoding/json"
 	"flag"
+	"maps"
 	"net/http"
 	"os"
 	"reflect"
@@ -91,9 +92,10 @@ func calls() []call {
 			"additionalProperties": map[string]any{"type": "string", "maxLength": 127},
 			"maxProperties":        8,
 		},
-		"touch":   map[string]any{"type": "boolean"},
-		"no_host": map[string]any{"type": "boolean"},
 	}
+	reservation := maps.Clone(demand)
+	reservation["until"] = map[string]any{"type": "string", "format": "date-time"}
+	demand["touch"], demand["no_host"] = map[string]any{"type": "boolean"}, map[string]any{"type": "boolean"}
 	preferences := []parameter{
 		{"size", "number of participants", people, false},
 		{"publishers", "number of participants who publish", people, false},
@@ -250,6 +252,19 @@ func calls() []call {
 			eventStream{"DirectiveEvent", []eventType{{"", reconnect.Directive{}, false}}},
 			[]int{400, 501, 503},
 		},
+		{
+			"PUT", "/v1/rooms/{room}/reservation", "rooms", "reserveRoom",
+			"Keeps units of load free for a room until a time at most 24 h ahead, and returns the node of the room. The reservation replaces an earlier one for the room.", nil,
+			object("until", reservation), 200,
+			RoomAssignment{},
+			[]int{400, 401, 403, 409, 413, 415, 501, 503},
+		},
+		{
+			"DELETE", "/v1/rooms/{room}/reservation", "rooms", "cancelReservation", "Ends the reservation of a room early.", nil, nil, 200,
+			CancelledReservation{},
+			[]int{400, 401, 403, 404, 501, 503},
+		},
+		{"GET", "/v1/reservations", "rooms", "reservations", "Returns all reservations.", nil, nil, 200, Reservations{}, []int{400, 501, 503}},
 		{"GET", "/healthz", "diagnosis", "healthz", "Reports whether the agent is alive, for a liveness probe.", nil, nil, 200, status{}, []int{503}},
 		{"GET", "/readyz", "diagnosis", "readyz", "Reports whether this node is ready, for a readiness probe.", nil, nil, 200, status{}, []int{503}},
 	}

@@ -36,6 +36,9 @@ var examples = map[string][2]string{
 	"GET /v1/rooms/{room}/relays":   {"", "?n=2"},
 	"GET /v1/rooms/{room}/follow":   {"-N ", ""},
 	"DELETE /v1/rooms/{room}":       {"-X DELETE ", ""},
+
+	"PUT /v1/rooms/{room}/reservation":    {`-X PUT -d '{"units":500,"until":"2026-03-01T11:00:00Z"}' `, ""},
+	"DELETE /v1/rooms/{room}/reservation": {"-X DELETE ", ""},
 }
 
 const pageHead = `# HTTP API

@@ -17,7 +17,7 @@ import (
 // cluster.ErrLastCandidate, cluster.ErrCordons, cluster.ErrLoadComputed, cluster.ErrSealed,
 // cluster.ErrUnknownKey, cluster.ErrKeyLacking, cluster.ErrKeyInUse, cluster.ErrManyKeys, pinstore.ErrStore,
 // affinity.ErrNoCapacity, affinity.ErrRequire, affinity.ErrNoPin, affinity.ErrNotLive, affinity.ErrChanged,
-// affinity.ErrSettings.
+// affinity.ErrSettings, affinity.ErrNoReservation, affinity.ErrReservations.
 type Problem struct { //nolint:errname // it is the body of a response in the first place
 	Message string `json:"error"`
 	Code    string `json:"code"`            // one of the Code constants
@@ -66,6 +66,10 @@ const (
 	CodeNoPin      = "no_pin"            // the room is not pinned
 	CodeNotLive    = "not_live"          // the target node does not accept rooms
 	CodeChanged    = "changed"           // another caller moved the room at the same time
+
+	// Codes about reservations.
+	CodeNoReservation = "no_reservation"        // the room has no reservation
+	CodeReservations  = "too_many_reservations" // as many rooms are reserved as possible
 )
 
 // Error returns the message and the code.
@@ -84,6 +88,8 @@ var kinds = []struct { //nolint:gochecknoglobals // a table
 	{affinity.ErrNoPin, http.StatusNotFound, CodeNoPin, "", ""},
 	{affinity.ErrNotLive, http.StatusConflict, CodeNotLive, "", ""},
 	{affinity.ErrChanged, http.StatusConflict, CodeChanged, "", "; resolve the room again"},
+	{affinity.ErrNoReservation, http.StatusNotFound, CodeNoReservation, "", ""},
+	{affinity.ErrReservations, http.StatusConflict, CodeReservations, "", ""},
 	{affinity.ErrNoCapacity, http.StatusServiceUnavailable, CodeNoCapacity, "", ""},
 	{affinity.ErrRequire, http.StatusServiceUnavailable, CodeRequire, "", ""},
 	{pinstore.ErrStore, http.StatusServiceUnavailable, CodeStore, "", ""},

@@ -196,6 +196,51 @@ func (a *api) releaseRoom(room string, r *http.Request) (any, *Problem) {
 	return &ReleasedRoom{room}, nil
 }
 
+// reserveRoom keeps units of load free for a room until a time, and returns the room's node.
+func (a *api) reserveRoom(room string, r *http.Request) (any, *Problem) {
+	var body roomReservation
+	if p := decode(r, &body); p != nil {
+		return nil, p
+	}
+	if p := checkDemand(body.Demand); p != nil {
+		return nil, p
+	}
+	if body.Until.IsZero() {
+		return nil, badRequest(`until is missing: send {"units":<N>,"until":"<time in RFC 3339>"}`)
+	}
+	a.audit(r)
+	at, err := a.rooms.Reserve(r.Context(), room, body.Demand, body.Until)
+	switch {
+	case errors.Is(err, affinity.ErrDemand):
+		return nil, badRequest("%s", bare(err))
+	case err != nil:
+		return nil, a.problemOf(err)
+	}
+	return a.assignmentOf(at), nil
+}
+
+func (a *api) cancelReservation(room string, r *http.Request) (any, *Problem) {
+	if p := decode(r, &struct{}{}); p != nil {
+		return nil, p
+	}
+	a.audit(r)
+	if err := a.rooms.CancelReservation(r.Context(), room); err != nil {
+		return nil, a.problemOf(err)
+	}
+	return &CancelledReservation{room}, nil
+}
+
+func (a *api) listReservations(_ http.ResponseWriter, r *http.Request) (any, *Problem) {
+	if a.rooms == nil {
+		return nil, noStore()
+	}
+	all, err := a.rooms.Reservations(r.Context())
+	if err != nil {
+		return nil, a.problemOf(err)
+	}
+	return &Reservations{append([]affinity.Reservation{}, all...)}, nil
+}
+
 func (a *api) assignmentOf(at affinity.Assignment) RoomAssignment {
 	answer := RoomAssignment{
 		Room: at.Room, Partition: at.Partition, Incarnation: at.Number,

@@ -6,6 +6,7 @@ import (
 	"net/url"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/roost-cluster/roost/cluster/affinity"
 	"github.com/roost-cluster/roost/cluster/affinity/reconnect"
@@ -74,6 +75,24 @@ func (c *Client) ReportRoom(ctx context.Context, last reconnect.Directive) (Room
 func (c *Client) ReleaseRoom(ctx context.Context, room string) error {
 	_, err := askRoom[ReleasedRoom](ctx, c, http.MethodDelete, room, "", nil)
 	return err
+}
+
+// ReserveRoom keeps the cost of d free for a room until a time at most 24 h ahead, and returns the room's node: see
+// affinity.Resolver.Reserve.
+func (c *Client) ReserveRoom(ctx context.Context, room string, d affinity.Demand, until time.Time) (RoomAssignment, error) {
+	return askRoom[RoomAssignment](ctx, c, http.MethodPut, room, "/reservation", roomReservation{d, until})
+}
+
+// CancelReservation ends the reservation of a room. CancelReservation fails with affinity.ErrNoReservation if the
+// room has none.
+func (c *Client) CancelReservation(ctx context.Context, room string) error {
+	_, err := askRoom[CancelledReservation](ctx, c, http.MethodDelete, room, "/reservation", nil)
+	return err
+}
+
+// Reservations returns all reservations.
+func (c *Client) Reservations(ctx context.Context) (Reservations, error) {
+	return ask[Reservations](ctx, c, http.MethodGet, "/v1/reservations", nil)
 }
 
 // askRoom makes a call about a room. askRoom rejects invalid names before the call, because some invalid

@@ -84,6 +84,8 @@ func hostingFamilies() []family {
 			func(v *view) uint64 { return v.rooms.Outgrown }),
 		counter("rooms_rebalanced_total", "Rooms that this node moved to other nodes because it was overloaded.",
 			func(v *view) uint64 { return v.rooms.Rebalanced }),
+		gauge("rooms_reserved_units", "Units of load reserved ahead for rooms on this node.",
+			func(v *view) float64 { return float64(v.rooms.Ahead) }),
 		gauge("rooms_excess_units", "Units of load that this node wants to move to other nodes because it is overloaded, 0 if it is not.",
 			func(v *view) float64 { return float64(v.rooms.Excess) }),
 		counter("rooms_relays_total", "Requests for additional nodes for a room that is too large for one node.",

@@ -179,6 +179,9 @@ func TestUsage(t *testing.T) {
 			"2 problems:\n  ROOST_ADDR \"ftp://x\": want HOST:PORT or a URL\n  ROOST_OUTPUT \"xml\": want table, json",
 		},
 		{[]string{"members", "--token-file", "/nowhere/token"}, nil, `--token-file "/nowhere/token": open /nowhere/token`},
+		{[]string{"room", "reserve", "r", "--units", "5"}, nil, "give --for or --until: how long the reservation lasts"},
+		{[]string{"room", "reserve", "r", "--for", "1h", "--until", "11:00"}, nil, "give --for or --until"},
+		{[]string{"room", "reserve", "r", "--until", "eleven"}, nil, `--until "eleven": want a time such as 11:00 or 2026-03-01T11:00:00Z`},
 		{[]string{"room"}, nil, "roost room takes NAME, and got 0 arguments\n"},
 		{
 			[]string{"room", "move"},

@@ -130,7 +130,7 @@ func (p *program) root() *cobra.Command {
 		{"run", "Run:", []*cobra.Command{p.demoCommand(), p.agentCommand(), p.proxyCommand(), p.simCommand(), p.keygenCommand()}},
 		{"ask", "Ask an agent:", []*cobra.Command{
 			p.membersCommand(), p.keysCommand(), p.partitionsCommand(), p.placeCommand(), p.ownersCommand(),
-			p.roomsCommand(), p.watchCommand(), p.historyCommand(),
+			p.roomsCommand(), p.reservationsCommand(), p.watchCommand(), p.historyCommand(),
 		}},
 		{"health", "Check a cluster:", []*cobra.Command{p.doctorCommand(), p.topCommand()}},
 		{"change", "Change a node:", []*cobra.Command{

@@ -21,18 +21,18 @@ import (
 // NAME. If a room has the same name as a subcommand, the long form is needed.
 func (p *program) roomCommand() *cobra.Command {
 	cmd := p.showRoom("room NAME [flags]")
-	cmd.Short = "Show, pin, move or release a room"
+	cmd.Short = "Show, pin, move, release or reserve a room"
 	cmd.Long += `
 
 roost room NAME is short for roost room show NAME, which also takes the names
-show, resolve, relays, move and release.`
+show, resolve, relays, move, release, reserve and unreserve.`
 	cmd.Example = `  roost room room-17
   roost room show move
   roost room resolve room-17 --size 50
   roost room move room-17 node-b`
 	p.suggestArgs(cmd, roomNames)
 	move := p.moveRoom()
-	for _, sub := range []*cobra.Command{p.showRoom("show NAME [flags]"), p.resolveRoom(), p.roomRelays(), move, p.releaseRoom()} {
+	for _, sub := range []*cobra.Command{p.showRoom("show NAME [flags]"), p.resolveRoom(), p.roomRelays(), move, p.releaseRoom(), p.reserveRoom(), p.unreserveRoom()} {
 		sub.DisableFlagsInUseLine = true
 		p.suggestArgs(sub, roomNames)
 		cmd.AddCommand(sub)
@@ -53,7 +53,7 @@ func roomArgs(names ...string) cobra.PositionalArgs {
 		case len(args) == 0 && cmd.Name() != "room" && cmd.Name() != "show":
 			hint = fmt.Sprintf("; to show a room of that name, use: roost room show %s", cmd.Name())
 		case len(args) > 0 && cmd.Name() == "room":
-			hint = settings.DidYouMean(args[0], []string{"show", "resolve", "relays", "move", "release"}, "roost room ")
+			hint = settings.DidYouMean(args[0], []string{"show", "resolve", "relays", "move", "release", "reserve", "unreserve"}, "roost room ")
 		}
 		return fmt.Errorf("%s takes %s, and got %d arguments%s", cmd.CommandPath(), strings.Join(names, " and "), len(args), hint)
 	}

@@ -179,15 +179,20 @@ func TestRooms(t *testing.T) {
 		"rooms --node b --limit 1 -> there are more rooms than these 1",
 		"room resolve move -> move lives on ",
 		"room show move -> move lives on ",
+		"room reserve hall --units 100 --for 1h -> 100 units reserved for hall on ",
+		"reservations -> hall  100 ",
+		"room unreserve hall -> nothing is reserved for hall any more",
 	)
 	for command, want := range map[string]string{
-		"room move nothing a":       "the room is not pinned",
-		"room move move nobody":     "node accepts no rooms: nobody",
-		"room release nothing":      "the room is not pinned",
-		"room resolve {17}":         "room: invalid name",
-		"room show *":               "room: invalid name",
-		"rooms --node b%20c":        "node id",
-		"room move move not-an:id*": "node id",
+		"room move nothing a":                    "the room is not pinned",
+		"room move move nobody":                  "node accepts no rooms: nobody",
+		"room release nothing":                   "the room is not pinned",
+		"room unreserve nothing":                 "the room has no reservation",
+		"room reserve all --units 5000 --for 1h": "no node has the capacity",
+		"room resolve {17}":                      "room: invalid name",
+		"room show *":                            "room: invalid name",
+		"rooms --node b%20c":                     "node id",
+		"room move move not-an:id*":              "node id",
 	} {
 		code, out, problem := roost(t, append(strings.Fields(command), "--addr", a.Base)...)
 		if code != exitFailed || out != "" || !strings.Contains(problem, want) {

@@ -34,6 +34,7 @@ func TestTables(t *testing.T) {
 			{ID: "a", Why: "its capacity is not stated"},
 		}}
 	}
+	ends := time.Date(2030, 1, 1, 11, 0, 0, 0, time.UTC)
 	f := fakeagent.New(t)
 	for request, answer := range map[string]any{
 		"GET /v1/members": clusterhttp.Members{Self: "a", Members: []clusterhttp.Member{
@@ -77,6 +78,11 @@ func TestTables(t *testing.T) {
 		},
 		"POST /v1/rooms/%2E%2E/move": clusterhttp.RoomAssignment{Room: "..", Node: node, Source: affinity.Pinned, Reason: "moved on request"},
 		"DELETE /v1/rooms/a%2Fb":     clusterhttp.ReleasedRoom{Room: "a/b"},
+		"GET /v1/reservations": clusterhttp.Reservations{Reservations: []affinity.Reservation{
+			{Room: "town-hall", Units: 500, Node: "b", Until: ends}, {Room: "\u202ex", Units: 1, Until: ends},
+		}},
+		"PUT /v1/rooms/town-hall/reservation":    clusterhttp.RoomAssignment{Room: "town-hall", Node: node},
+		"DELETE /v1/rooms/town-hall/reservation": clusterhttp.CancelledReservation{Room: "town-hall"},
 	} {
 		f.Set(request, answer)
 	}
@@ -121,10 +127,15 @@ partition 0: "b won\x1b"
 		"room doubt":              "doubt probably lives on b (partition 7): it was known to.\n" + candidates,
 		"room huge":               "huge is not pinned, and cannot be pinned now: no node has the capacity.\n" + candidates,
 		"room relays huge -n 5 --publishers 1 --subscribers 900": "relays of huge, best first: c a\n",
-		"room relays move":               "no other node accepts rooms, so move has no relays\n",
-		"room resolve \u202ex --size 2":  "\"\\u202ex\" lives on b (partition 7, override): the owner is full\n",
-		"room move .. b":                 ".. lives on b: moved on request\n",
-		"room release a/b":               "a/b is no longer pinned\n",
+		"room relays move":              "no other node accepts rooms, so move has no relays\n",
+		"room resolve \u202ex --size 2": "\"\\u202ex\" lives on b (partition 7, override): the owner is full\n",
+		"room move .. b":                ".. lives on b: moved on request\n",
+		"room release a/b":              "a/b is no longer pinned\n",
+		"room unreserve town-hall":      "nothing is reserved for town-hall any more\n",
+		"room reserve town-hall --units 500 --until 2030-01-01T11:00:00Z": "500 units reserved for town-hall on b until 2030-01-01T11:00:00Z\n",
+		"reservations": "ROOM       UNITS  NODE  UNTIL\n" +
+			"town-hall  500    b     " + ends.Local().Format(time.RFC3339) + "\n" +
+			"\"\\u202ex\"  1      -     " + ends.Local().Format(time.RFC3339) + "\n",
 		"room release a/b --output json": "{\"room\":\"a/b\"}\n",
 	} {
 		code, got, problem := roostIn(t, f.Env, strings.Fields(command)...)

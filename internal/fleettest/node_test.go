@@ -113,6 +113,7 @@ type meter struct {
 	gate              sync.RWMutex
 	swaps, heartbeats atomic.Int64 // a comparison of settings takes two commands, and counts as two heartbeats
 	swapped           atomic.Int64 // ops in swaps
+	lists             atomic.Int64 // of reservations
 
 	mu    sync.Mutex
 	moves map[string]int // by room
@@ -164,6 +165,19 @@ func (m *meter) Agree(ctx context.Context, self lease.Incarnation, ttl time.Dura
 	defer m.gate.RUnlock()
 	m.heartbeats.Add(2)
 	return m.Store.Agree(ctx, self, ttl, s)
+}
+
+func (m *meter) Reserve(ctx context.Context, r pinstore.Reservation) error {
+	m.gate.RLock()
+	defer m.gate.RUnlock()
+	return m.Store.Reserve(ctx, r)
+}
+
+func (m *meter) Reservations(ctx context.Context) ([]pinstore.Reservation, error) {
+	m.gate.RLock()
+	defer m.gate.RUnlock()
+	m.lists.Add(1)
+	return m.Store.Reservations(ctx)
 }
 
 // each calls f for every item, with limited concurrency.

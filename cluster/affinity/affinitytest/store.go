@@ -56,6 +56,8 @@ func Store(t *testing.T, open func(t *testing.T) (instance func() pinstore.Store
 		{"SettingsLast", settingsLast},
 		{"SettingsComeBack", settingsComeBack},
 		{"SettingsRace", settingsRace},
+		{"Reservations", reservations},
+		{"ReservationsEnd", reservationsEnd},
 		{"Notifies", notifies},
 		{"NotifiesNoLonger", notifiesNoLonger},
 		{"ContextEnded", contextEnded},
@@ -206,7 +208,9 @@ func contextEnded(p *pins) {
 	_, indexErr := p.a.Index(ctx, []placement.Partition{home}, func(lease.Incarnation) bool { return true }, 1)
 	_, signErr := p.a.Heartbeat(ctx, p.first, long, nil)
 	_, agreeErr := p.a.Agree(ctx, p.first, long, p.stating(0, "64", ""))
-	for _, err := range []error{results[0].Err, results[1].Err, indexErr, signErr, agreeErr} {
+	reserveErr := p.a.Reserve(ctx, pinstore.Reservation{Room: p.room, Until: time.Now().Add(long)})
+	_, reservationsErr := p.a.Reservations(ctx)
+	for _, err := range []error{results[0].Err, results[1].Err, indexErr, signErr, agreeErr, reserveErr, reservationsErr} {
 		if !errors.Is(err, pinstore.ErrStore) || !errors.Is(err, context.Canceled) {
 			p.Errorf("error %v; want an ErrStore because of %v", err, context.Canceled)
 		}

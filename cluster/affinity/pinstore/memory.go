@@ -31,6 +31,8 @@ type Memory struct {
 	users      []*user                         // the slice is replaced, never modified
 
 	stated map[string]*statement // by cluster
+
+	reservations map[string]Reservation // by room
 }
 
 type memoryPin struct {
@@ -48,6 +50,8 @@ func NewMemory() *Memory {
 		units:      make(map[lease.Incarnation][]claimed),
 
 		stated: make(map[string]*statement),
+
+		reservations: make(map[string]Reservation),
 	}
 }
 
@@ -231,6 +235,33 @@ func (m *Memory) Heartbeat(ctx context.Context, self lease.Incarnation, ttl time
 	return alive, nil
 }
 
+// Reserve implements Store.
+func (m *Memory) Reserve(ctx context.Context, r Reservation) error {
+	if err := ctx.Err(); err != nil {
+		return fail(err)
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if r.Until.IsZero() {
+		delete(m.reservations, r.Room)
+	} else {
+		m.reservations[r.Room] = r
+	}
+	return nil
+}
+
+// Reservations implements Store.
+func (m *Memory) Reservations(ctx context.Context) ([]Reservation, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, fail(err)
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	now := time.Now()
+	maps.DeleteFunc(m.reservations, func(_ string, r Reservation) bool { return !now.Before(r.Until) })
+	return slices.Collect(maps.Values(m.reservations)), nil
+}
+
 // Notify implements Store. All users are notified of all changes.
 func (m *Memory) Notify(changed func(room string)) (stop func()) {
 	m.mu.Lock()
@@ -252,7 +283,7 @@ func (m *Memory) Copy() *Memory {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	c := NewMemory()
-	c.heartbeats, c.epoch = maps.Clone(m.heartbeats), m.epoch
+	c.heartbeats, c.epoch, c.reservations = maps.Clone(m.heartbeats), m.epoch, maps.Clone(m.reservations)
 	for room, pin := range m.pins {
 		c.put(room, pin)
 	}

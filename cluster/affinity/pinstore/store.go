@@ -107,6 +107,13 @@ type Entry struct {
 	Pin       Pin
 }
 
+// Reservation keeps units of load free for a room until a time.
+type Reservation struct {
+	Room  string    // valid, see affinity.CheckName
+	Needs string    // what is reserved, in the form of Pin.Needs
+	Until time.Time // a whole number of milliseconds
+}
+
 // Store keeps the pins where every instance can read them. [Memory] is a Store for the instances of one
 // process, and package redisstore provides a Store for a fleet. Package affinitytest has a conformance suite
 // for implementations. All methods must be safe for concurrent use and must return no later than when ctx
@@ -135,6 +142,15 @@ type Store interface {
 	// prefix of its keys. If a store also compares the name of the cluster that uses the prefix, it calls
 	// that setting "cluster".
 	Agree(ctx context.Context, self lease.Incarnation, ttl time.Duration, s Settings) (Agreed, error)
+
+	// Reserve records a reservation, which replaces the earlier reservation of the room. With a zero Until,
+	// Reserve removes the reservation of the room. If several users reserve the same room at once, one of
+	// their reservations remains.
+	Reserve(ctx context.Context, r Reservation) error
+
+	// Reservations returns the reservations that end later than now, in any order, with at most one for each
+	// room. The store may forget a reservation once it has ended.
+	Reservations(ctx context.Context) ([]Reservation, error)
 
 	// Notify registers the function changed. After another user changes the pin of a room, the store calls
 	// changed with the room if this user has ever received that pin. The store calls changed with "" when it

@@ -20,7 +20,7 @@
 //     then notifies of the change.
 //  2. A pin and its entry in the index of its node's rooms change together. No command scans the key space.
 //  3. In a Redis Cluster, all keys of a partition are in one slot. All keys have a TTL, and all times are measured by
-//     the server's clock.
+//     the server's clock, except the ends of reservations.
 //  4. An answer is fresh for at most 30 s, and only until its pin expires or another client changes the pin. The script
 //     that replaces or deletes a pin publishes the room on the channel roost:changes. Every 5 s, the store publishes
 //     a message to itself. If these messages do not come back, an answer is fresh for 1 s, because the store
@@ -52,6 +52,7 @@
 //	roost:{n:<node>|<incarnation>}      zset    quarter of a second → units of the rooms that were claimed in it
 //	roost:{n:<node>|<incarnation>}:<room>  string  units that were claimed for a room within five seconds
 //	roost:lives                         zset    incarnation → expiry of its heartbeat in ms
+//	roost:ahead                         zset    end in ms|needs|room of a reservation → its end in ms
 //	roost:{cluster}:name                string  the name of the cluster that has these keys (here, {cluster} is literal)
 //	roost:{cluster}:named               zset    incarnation that states the name → expiry in ms
 //	roost:{<cluster>}:fingerprint       string  the settings that all nodes of the cluster must share

@@ -62,6 +62,10 @@ func calls(s *Store, room string) map[string]storeCall {
 			pinstore.ErrStore,
 			func(ctx context.Context) error { return errOf(s.Heartbeat(ctx, node("n", 1), time.Hour, nil)) },
 		},
+		"reserve": {pinstore.ErrStore, func(ctx context.Context) error {
+			return s.Reserve(ctx, pinstore.Reservation{Room: room, Needs: "units=5", Until: time.Now().Add(time.Hour)})
+		}},
+		"reservations":       {pinstore.ErrStore, func(ctx context.Context) error { return errOf(s.Reservations(ctx)) }},
 		"presence heartbeat": {presence.ErrStore, func(ctx context.Context) error { return p.Heartbeat(ctx, time.Hour, ada) }},
 		"leave":              {presence.ErrStore, func(ctx context.Context) error { return p.Leave(ctx, ada) }},
 		"members":            {presence.ErrStore, func(ctx context.Context) error { return errOf(p.Members(ctx, time.Hour, in)) }},

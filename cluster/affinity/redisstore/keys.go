@@ -49,6 +49,9 @@ func (k keys) unitsFor(at, room string) string { return k.units(at) + ":" + room
 // heartbeats returns the key of the zset of live incarnations. The score is the expiry of the heartbeat.
 func (k keys) heartbeats() string { return k.prefix + "lives" }
 
+// reservations returns the key of the zset of reservations. The score of a reservation is its end in ms.
+func (k keys) reservations() string { return k.prefix + "ahead" }
+
 // cluster returns three keys in the same slot: the string with the name of the cluster that uses these keys,
 // the zset of the incarnations with that name, and a key that is never written. The hash tag of these keys is
 // the word "cluster".
@@ -116,7 +119,10 @@ const maxEpoch = 1 << 53
 
 const maxNeeds = 8 << 10 // bytes
 
-var errPin = errors.New("it is not node|incarnation|epoch|size|needs")
+var (
+	errPin         = errors.New("it is not node|incarnation|epoch|size|needs")
+	errReservation = errors.New("it is not end|needs|room")
+)
 
 // parsePin parses the value of a pin. The id of a node cannot contain |, but the needs can.
 func parsePin(text string) (pinstore.Pin, error) {

@@ -38,6 +38,9 @@ type Request struct {
 	// that get no new rooms because this store has no heartbeats from them.
 	Rejected, Silent []lease.Incarnation
 
+	// Firm says that the units are promised to somebody, so the room only goes to a member with headroom.
+	Firm bool
+
 	// Relief, if it is not nil, says that the room moves away from an overloaded node. The room then only goes
 	// to a member with headroom for which Relief returns true, because its reported load is recent.
 	Relief func(*cluster.Member) bool

@@ -20,6 +20,7 @@ type Need struct {
 	Split                   bool   // stated by Publishers and Subscribers
 	Mesh                    bool   // stated by Size: all participants publish
 	Units                   int64  // 0: use Config.Cost
+	Ahead                   int64  // units that a reservation keeps free: the room costs at least that
 	Rules                   string // Prefer and Require, as in Pin.Needs
 }
 
@@ -27,6 +28,7 @@ type Need struct {
 const (
 	publishers = "publishers"
 	units      = "units"
+	ahead      = "ahead"
 	prefer     = "prefer"
 	require    = "require"
 	replaced   = "replaced" // not part of the need: see Replacing
@@ -89,13 +91,18 @@ func NeedIn(p pinstore.Pin) Need {
 		n.Publishers = min(n.Stated, p.Size)
 		n.Subscribers = p.Size - n.Publishers
 	}
-	n.Units, _ = strconv.ParseInt(all.Get(units), 10, 64)
-	n.Units = max(0, n.Units)
+	n.Units, n.Ahead = unitsIn(all, units), unitsIn(all, ahead)
 	all.Del(publishers)
 	all.Del(units)
+	all.Del(ahead)
 	all.Del(replaced)
 	n.Rules = all.Encode()
 	return n
+}
+
+func unitsIn(needs url.Values, name string) int64 {
+	n, _ := strconv.ParseInt(needs.Get(name), 10, 64)
+	return max(0, n)
 }
 
 // Pin returns p with the size and the needs of n.
@@ -106,6 +113,9 @@ func (n Need) Pin(p pinstore.Pin) pinstore.Pin {
 	}
 	if n.Units > 0 {
 		parts = append(parts, units+"="+strconv.FormatInt(n.Units, 10))
+	}
+	if n.Ahead > 0 {
+		parts = append(parts, ahead+"="+strconv.FormatInt(n.Ahead, 10))
 	}
 	if n.Rules != "" {
 		parts = append(parts, n.Rules)
@@ -120,6 +130,8 @@ func (n Need) Size() int { return n.Publishers + n.Subscribers }
 // String returns the cost of n as readable text.
 func (n Need) String() string {
 	switch {
+	case n.Ahead > 0 && n.Size() == 0 && n.Units == 0:
+		return fmt.Sprintf("%d reserved units", n.Ahead)
 	case n.Units > 0:
 		return fmt.Sprintf("%d units", n.Units)
 	case n.Mesh || n.Size() == 0:
@@ -141,10 +153,13 @@ func (n Need) Counted(participants int) Need {
 	return n
 }
 
+// Empty returns the need of the room without participants.
+func (n Need) Empty() Need { return Need{Ahead: n.Ahead, Rules: n.Rules} }
+
 // Joined returns what the room needs after a participant with another need has joined. The result is never
 // smaller than n. The rules only change if n has none.
 func (n Need) Joined(by Need) Need {
-	n.Rules, n.Units = cmp.Or(n.Rules, by.Rules), max(n.Units, by.Units)
+	n.Rules, n.Units, n.Ahead = cmp.Or(n.Rules, by.Rules), max(n.Units, by.Units), max(n.Ahead, by.Ahead)
 	switch {
 	case n.Size() == 0 && !n.Split:
 		n.Publishers, n.Subscribers, n.Mesh = by.Publishers, by.Subscribers, by.Mesh

@@ -3,6 +3,7 @@ package capacity
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math"
 	"sync"
 	"time"
@@ -48,6 +49,9 @@ func (r *Reservations) Place(s *cluster.Snapshot, q Request, multiple int64) (Ch
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	to, err := choose(s, q, r.Limits, r.sum)
+	if err == nil && to.Crowded && q.Firm {
+		err = fmt.Errorf("%w: no node has headroom for %v in %q", ErrNoCapacity, q.Need, q.Room)
+	}
 	if err != nil {
 		return Choice{}, Reservation{}, err
 	}
@@ -58,12 +62,12 @@ func (r *Reservations) Place(s *cluster.Snapshot, q Request, multiple int64) (Ch
 }
 
 // PlaceOn reserves the room's cost on the given node. PlaceOn returns false if the room would exceed the
-// node's hard ceiling.
+// node's hard ceiling, or with Request.Firm its soft ceiling.
 func (r *Reservations) PlaceOn(m *cluster.Member, q Request) (Reservation, bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	c := Candidate{Member: m, Reserved: r.sum(m.ID)}
-	if m.Capacity > 0 && !c.belowHard(q, r.Limits) {
+	c := Candidate{Member: m, Reserved: r.sum(m.ID), Ceiling: r.Limits.SoftOf(m)}
+	if m.Capacity > 0 && !c.belowHard(q, r.Limits) || q.Firm && !c.open(q) {
 		return Reservation{}, false
 	}
 	return r.add(m.ID, q.Cost, r.now()), true

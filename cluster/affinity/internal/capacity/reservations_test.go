@@ -113,3 +113,34 @@ func TestReservationsWithoutReports(t *testing.T) {
 		t.Errorf("on a node that is gone: reserved %d, unseen %v", r.sum("mute"), unseen)
 	}
 }
+
+// A firm request needs headroom below the soft ceiling, even without a hard ceiling.
+func TestFirm(t *testing.T) {
+	table, err := placement.Compute(placement.Input{Partitions: 1, Nodes: []placement.Node{{ID: "m", Weight: 1}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := &cluster.Member{Profile: lease.Profile{ID: "m", Capacity: 100, Weight: 1}, Load: 30, State: lease.Active}
+	s := &cluster.Snapshot{Members: []*cluster.Member{m}, Table: table}
+	for what, c := range map[string]struct {
+		q    Request
+		fits bool
+	}{
+		"firm":             {Request{Cost: 50, Firm: true}, true},
+		"firm, too large":  {Request{Cost: 51, Firm: true}, false},
+		"not firm, larger": {Request{Cost: 51}, true},
+	} {
+		r := &Reservations{Limits: Ceilings{Soft: 80}, Settle: time.Minute}
+		if _, _, err := r.Place(s, c.q, 1); (err == nil) != c.fits || err != nil && !errors.Is(err, ErrNoCapacity) {
+			t.Errorf("%s: %v", what, err)
+		}
+		r = &Reservations{Limits: Ceilings{Soft: 80}, Settle: time.Minute}
+		if _, ok := r.PlaceOn(m, c.q); ok != c.fits {
+			t.Errorf("%s: on the node: %v", what, ok)
+		}
+	}
+	m.Capacity = 0
+	if _, ok := new(Reservations).PlaceOn(m, Request{Cost: 51, Firm: true}); !ok {
+		t.Error("a node without a capacity refuses a reservation")
+	}
+}

@@ -4,6 +4,7 @@ package fakeagent
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"sync"
@@ -144,10 +145,6 @@ func three() []clusterhttp.Member {
 // have is set.
 func Healthy() map[string]any {
 	members := three()
-	room := clusterhttp.RoomAssignment{
-		Room: "r", Partition: 7, Node: members[1], Incarnation: 7, Source: affinity.Pinned, Reason: "already pinned",
-		Epoch: 9, Hosted: true, TouchWithinS: 600,
-	}
 	changed := clusterhttp.Changed{Self: "node-a", State: lease.Draining, Weight: 100, Load: 1, Converged: true}
 	in := placement.Input{Partitions: 64}
 	for _, m := range members {
@@ -155,7 +152,7 @@ func Healthy() map[string]any {
 	}
 	table := Partitions(in, 12)
 	table.Balance.Advice = "" // unlike here, a healthy cluster would have more partitions
-	return map[string]any{
+	answers := map[string]any{
 		"GET /v1/members":    clusterhttp.Members{Self: "node-a", Members: members, Version: 12, Digest: table.Digest, Converged: true},
 		"GET /v1/partitions": table,
 		"GET /v1/place":      clusterhttp.Placed{Key: "k", Partition: 7, Owner: members[0], Version: 12, Digest: healthyDigest},
@@ -192,27 +189,47 @@ func Healthy() map[string]any {
 			}},
 			Samples: []clusterhttp.Sample{{At: time.Unix(990, 0).UTC(), Members: 3, Owned: 21, Moved: 16, Load: 150}},
 		},
+		"POST /v1/drain":   changed,
+		"POST /v1/undrain": changed,
+		"POST /v1/leave":   changed,
+		"POST /v1/weight":  changed,
+		"POST /v1/health":  changed,
+		"POST /v1/cordon": clusterhttp.Cordoned{
+			Cordon:    clusterhttp.Cordon{ID: "node-b", ForMS: 60_000, Reason: "disk"},
+			Converged: true,
+		},
+		"DELETE /v1/cordon": clusterhttp.Cordoned{Cordon: clusterhttp.Cordon{ID: "node-b"}, Converged: true},
+	}
+	maps.Copy(answers, rooms(members))
+	return answers
+}
+
+// rooms returns the answers about rooms.
+func rooms(members []clusterhttp.Member) map[string]any {
+	room := clusterhttp.RoomAssignment{
+		Room: "r", Partition: 7, Node: members[1], Incarnation: 7, Source: affinity.Pinned, Reason: "already pinned",
+		Epoch: 9, Hosted: true, TouchWithinS: 600,
+	}
+	return map[string]any{
 		"GET /v1/rooms": clusterhttp.Rooms{Rooms: []clusterhttp.PinnedRoom{
 			{Room: "r", Partition: 7, Node: "node-b", Incarnation: 7, Epoch: 9, Size: 4}, {Room: "room 1", Node: "node-c"},
 		}},
 		"GET /v1/rooms/r": clusterhttp.RoomDetail{RoomAssignment: room, Pinned: true, Candidates: []clusterhttp.RoomCandidate{
 			{ID: "node-b", Load: 1, Reserved: 2, Ceiling: 400, Capacity: 500, Taken: true, Why: "owns it"},
 		}},
-		"GET /v1/rooms/r/relays":   clusterhttp.RoomRelays{Room: "r", Relays: members[:1]},
-		"POST /v1/rooms/r/resolve": room,
-		"POST /v1/rooms/r/move":    room,
-		"POST /v1/rooms/r/report":  room,
-		"DELETE /v1/rooms/r":       clusterhttp.ReleasedRoom{Room: "r"},
-		"POST /v1/drain":           changed,
-		"POST /v1/undrain":         changed,
-		"POST /v1/leave":           changed,
-		"POST /v1/weight":          changed,
-		"POST /v1/health":          changed,
-		"POST /v1/cordon": clusterhttp.Cordoned{
-			Cordon:    clusterhttp.Cordon{ID: "node-b", ForMS: 60_000, Reason: "disk"},
-			Converged: true,
-		},
-		"DELETE /v1/cordon": clusterhttp.Cordoned{Cordon: clusterhttp.Cordon{ID: "node-b"}, Converged: true},
+		"GET /v1/rooms/r/relays":         clusterhttp.RoomRelays{Room: "r", Relays: members[:1]},
+		"POST /v1/rooms/r/resolve":       room,
+		"POST /v1/rooms/r/move":          room,
+		"POST /v1/rooms/r/report":        room,
+		"DELETE /v1/rooms/r":             clusterhttp.ReleasedRoom{Room: "r"},
+		"PUT /v1/rooms/r/reservation":    room,
+		"DELETE /v1/rooms/r/reservation": clusterhttp.CancelledReservation{Room: "r"},
+		"GET /v1/reservations": clusterhttp.Reservations{Reservations: []affinity.Reservation{
+			{
+				Room: "town-hall", Units: 500, Until: time.Date(2026, 3, 1, 11, 0, 0, 0, time.UTC), Node: "node-b",
+				Prefer: []string{"zone:eu-1"}, Require: map[string]string{"recorder": "yes"},
+			},
+		}},
 	}
 }
 
