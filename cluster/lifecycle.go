@@ -16,40 +16,6 @@ import (
 	"github.com/roost-cluster/roost/placement"
 )
 
-// SetLoad sets the load that this node reports with its heartbeats, in units. A negative number counts as 0. Before the
-// first call, the node reports lease.NoLoad. SetLoad returns immediately. While another part of the application
-// computes the load, SetLoad returns ErrLoadComputed and changes nothing, because the two would overwrite each other's
-// values.
-func (a *Agent) SetLoad(units int64) error {
-	a.reporting.Lock()
-	defer a.reporting.Unlock()
-	if a.computed {
-		return ErrLoadComputed
-	}
-	a.load.Store(max(0, units))
-	return nil
-}
-
-// ComputeLoad is for a part of the application that computes this node's load, such as affinity.Config.ReportLoad.
-// Until release is called, the load is the last value passed to set (0 at first), and SetLoad fails. A second call to
-// ComputeLoad returns ErrLoadComputed. set returns immediately.
-func (a *Agent) ComputeLoad() (set func(units int64), release func(), err error) {
-	a.reporting.Lock()
-	defer a.reporting.Unlock()
-	if a.computed {
-		return nil, nil, ErrLoadComputed
-	}
-	a.computed = true
-	a.load.Store(0)
-	set = func(units int64) { a.load.Store(max(0, units)) }
-	release = func() {
-		a.reporting.Lock()
-		defer a.reporting.Unlock()
-		a.computed = false
-	}
-	return set, release, nil
-}
-
 // SetWeight changes this node's share of the partitions relative to other nodes. With a weight of 0, the node
 // owns nothing. Partitions move only to or from this node. SetWeight ends a slow start (Config.SlowStart).
 //
