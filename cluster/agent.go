@@ -36,12 +36,11 @@ type Agent struct {
 	// These fields pass data to the loop.
 	packets chan []byte
 	calls   chan call
-	load    atomic.Int64
-	ahead   atomic.Int64 // reported in addition to load: see ReserveLoad
+	load    atomic.Int64 // own.Total()
 	in      traffic
 
-	reporting sync.Mutex // held while load or ahead is set
-	computed  bool       // true if the load comes from ComputeLoad, not from SetLoad
+	reporting sync.Mutex // protects own
+	own       Load
 
 	registering sync.Mutex // protects beforeLeave
 	beforeLeave []*func() error
@@ -132,7 +131,8 @@ func Start(ctx context.Context, cfg Config) (*Agent, error) {
 		endLog()
 		return nil, fmt.Errorf("cluster: start %s: %w", cfg.ID, err)
 	}
-	a.load.Store(lease.NoLoad)
+	a.own = noLoad(cfg)
+	a.load.Store(a.own.Total())
 	a.started = time.Now()
 	now := a.startedAt()
 	l := &loop{

@@ -103,6 +103,13 @@ type Config struct {
 	Labels   map[string]string
 	Capacity int64
 
+	// Resources is the capacity of each limited resource of this node, such as {"cpu": 800, "egress_mbit":
+	// 10_000}, in any unit. The application reports with [Agent.SetUse] how much of each resource is in use,
+	// and the tightest resource decides the node's load. Resources need a Capacity, and are not passed on to
+	// the other nodes, which only see the load. At most MaxResources, with names of [a-zA-Z0-9_]. Default:
+	// none, so the load is a single number.
+	Resources map[string]int64
+
 	// Meta is data of your application that this node passes on to the other nodes. Meta has at most 512
 	// bytes, and roost does not interpret it. Meta cannot change while the agent runs, so use a label for
 	// data that changes. The node's whole record, including zone, labels and addresses, has at most 1,024
@@ -323,6 +330,7 @@ func (c Config) clone() Config {
 		c.OldKeys[i] = slices.Clone(key)
 	}
 	c.Key, c.Join, c.Labels = slices.Clone(c.Key), slices.Clone(c.Join), maps.Clone(c.Labels)
+	c.Resources = maps.Clone(c.Resources)
 	c.GossipAllow = slices.Clone(c.GossipAllow)
 	return c
 }
@@ -369,6 +377,7 @@ func (c Config) Validate() error {
 	problem(c.GossipNodes < 1 || c.GossipNodes > MaxGossipNodes, "GossipNodes is %d; it must be 1 to %d", c.GossipNodes, MaxGossipNodes)
 	c.checkIsolation(problem)
 	c.checkTimings(problem)
+	c.checkResources(problem)
 	return errors.Join(errs...)
 }
 

@@ -32,8 +32,8 @@
 // [Agent.Close] stops the agent without a message. [Agent.Ready] and [Agent.Done] report that the agent is
 // ready or has stopped.
 //
-// Announcements: the application sets what its node tells the others with [Agent.SetLoad], [Agent.SetWeight],
-// [Agent.SetLabels] and [Agent.ReportHealth].
+// Announcements: the application sets what its node tells the others with [Agent.SetLoad], [Agent.SetUse],
+// [Agent.SetWeight], [Agent.SetLabels] and [Agent.ReportHealth].
 //
 // Operation: tools such as package clusterhttp use [Agent.Cordon], [Agent.InstallKey], [Agent.UseKey],
 // [Agent.RemoveKey], [Agent.SetKeys], [Agent.SetJoin], [Agent.History], [Agent.Rejections], [Agent.LoopAge]

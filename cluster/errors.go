@@ -54,6 +54,9 @@ var (
 	// SetLoad and ComputeLoad return ErrLoadComputed while another part of the application computes the load.
 	ErrLoadComputed = errors.New("cluster: this node's load is computed by another part of the application (affinity.Config.ReportLoad): set it there or by SetLoad, not both")
 
+	// SetUse returns ErrUse if it cannot accept the use of a resource.
+	ErrUse = errors.New("cluster: use of resources")
+
 	// SetKeys returns ErrPlain or ErrSealed if the change between plain text and encryption needs an
 	// intermediate step.
 	ErrPlain  = gossip.ErrPlain

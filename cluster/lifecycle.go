@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"math"
 	"runtime/debug"
 	"slices"
 	"time"
@@ -16,66 +15,6 @@ import (
 	"github.com/roost-cluster/roost/lease"
 	"github.com/roost-cluster/roost/placement"
 )
-
-// SetLoad sets the load that this node reports with its heartbeats, in units. A negative number counts as 0. Before the
-// first call, the node reports lease.NoLoad. The node adds the units of ReserveLoad. SetLoad returns immediately. While another part of the application
-// computes the load, SetLoad returns ErrLoadComputed and changes nothing, because the two would overwrite each other's
-// values.
-func (a *Agent) SetLoad(units int64) error {
-	a.reporting.Lock()
-	defer a.reporting.Unlock()
-	if a.computed {
-		return ErrLoadComputed
-	}
-	a.load.Store(max(0, units))
-	return nil
-}
-
-// ComputeLoad is for a part of the application that computes this node's load, such as affinity.Config.ReportLoad.
-// Until release is called, the load is the last value passed to set (0 at first), and SetLoad fails. A second call to
-// ComputeLoad returns ErrLoadComputed. set returns immediately.
-func (a *Agent) ComputeLoad() (set func(units int64), release func(), err error) {
-	a.reporting.Lock()
-	defer a.reporting.Unlock()
-	if a.computed {
-		return nil, nil, ErrLoadComputed
-	}
-	a.computed = true
-	a.load.Store(0)
-	set = func(units int64) { a.load.Store(max(0, units)) }
-	release = func() {
-		a.reporting.Lock()
-		defer a.reporting.Unlock()
-		a.computed = false
-	}
-	return set, release, nil
-}
-
-// ReserveLoad is for a part of the application that keeps capacity free for something that has not started yet,
-// such as affinity.Resolver.Reserve. The node reports the last value passed to set in addition to the load of
-// SetLoad. If no load was set, the node still reports lease.NoLoad. set returns immediately. Each call of ReserveLoad
-// returns another set, and their values add up.
-func (a *Agent) ReserveLoad() (set func(units int64)) {
-	last := int64(0)
-	return func(units int64) {
-		a.reporting.Lock()
-		defer a.reporting.Unlock()
-		a.ahead.Add(max(0, units) - last)
-		last = max(0, units)
-	}
-}
-
-// reportedLoad returns the load to report.
-func (a *Agent) reportedLoad() int64 {
-	load, ahead := a.load.Load(), a.ahead.Load()
-	switch {
-	case load == lease.NoLoad:
-		return load
-	case ahead > math.MaxInt64-load:
-		return math.MaxInt64
-	}
-	return load + ahead
-}
 
 // SetWeight changes this node's share of the partitions relative to other nodes. With a weight of 0, the node
 // owns nothing. Partitions move only to or from this node. SetWeight ends a slow start (Config.SlowStart).

@@ -58,7 +58,7 @@ func (l *loop) run(ctx context.Context) {
 		}
 		l.agent.env.Gate()
 		now := l.agent.now()
-		l.core.SetLoad(l.agent.reportedLoad())
+		l.core.SetLoad(l.agent.load.Load())
 		switch {
 		case packet != nil:
 			l.core.Receive(now, packet)
@@ -74,7 +74,7 @@ func (l *loop) run(ctx context.Context) {
 		if l.err != nil {
 			return
 		}
-		sampleDue := l.history.sample(time.Now(), l.agent.snap.Load(), l.agent.reportedLoad())
+		sampleDue := l.history.sample(time.Now(), l.agent.snap.Load(), l.agent.load.Load())
 		timer.Reset(min(pause(now, r), time.Until(sampleDue)))
 	}
 }

@@ -84,7 +84,7 @@ type Config struct {
 
 	// ReportLoad makes the resolver report the cost of the rooms hosted here as this node's load. Leave it
 	// false in an application that measures its load and calls Agent.SetLoad, which fails while ReportLoad is
-	// on.
+	// on. Agent.SetUse works in both cases.
 	ReportLoad bool
 
 	// Settle is the minimum time for which the cost of a claim stays reserved on its node. During this time,

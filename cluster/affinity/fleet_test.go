@@ -35,6 +35,9 @@ type fleet struct {
 // capacity is the capacity of every node of a fleet, in forwarded streams.
 const capacity = 1000
 
+// egress is how much every node of a fleet can send, in Mbit/s.
+const egress = 10_000
+
 // addrOf returns the address at which clients reach the application of a node.
 func addrOf(id string) string { return id + ".example:443" }
 
@@ -46,6 +49,7 @@ func newFleet(t *testing.T, store pinstore.Store, cfg affinity.Config, ids ...st
 	f := &fleet{t: t, store: store, cfg: cfg, rooms: make(map[string]*affinity.Resolver)}
 	f.Cluster = clustertest.New(t, clustertest.Options{Config: func(c *cluster.Config) {
 		c.Capacity, c.Partitions, c.APIAddr = capacity, 64, addrOf(c.ID)
+		c.Resources = map[string]int64{"cpu": 800, "egress": egress}
 	}})
 	f.start(ids...)
 	return f

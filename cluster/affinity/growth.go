@@ -41,9 +41,10 @@ func (e *OutgrownError) Is(target error) bool { return target == ErrNoCapacity }
 // growth counts what the rooms have grown since then.
 type growth struct {
 	mu    sync.Mutex
-	limit int64 // units
-	load  int64 // as last measured
-	grown []grown
+	limit int64     // units
+	own   ownLoad   // as last measured
+	since time.Time // own.computed includes what has grown before this time
+	grown []grown   // since then, and while own.measured may lack it
 }
 
 type grown struct {
@@ -55,11 +56,14 @@ type grown struct {
 func (g *growth) admit(units int64) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	total := capacity.Plus(g.load, units)
+	computed, measured := capacity.Plus(g.own.computed, units), capacity.Plus(max(0, g.own.measured), units)
 	for _, c := range g.grown {
-		total = capacity.Plus(total, c.units)
+		measured = capacity.Plus(measured, c.units)
+		if !c.at.Before(g.since) {
+			computed = capacity.Plus(computed, c.units)
+		}
 	}
-	if total > g.limit {
+	if computed > g.limit || g.own.measured != lease.NoLoad && measured > g.limit {
 		return false
 	}
 	g.count(units)
@@ -84,12 +88,12 @@ func (g *growth) count(units int64) {
 	g.grown = append(g.grown, grown{units, now.Add(step)}) // the end of the step, so that no unit is forgotten early
 }
 
-// measured sets the load, which includes what has grown before a time.
-func (g *growth) measured(load, limit int64, before time.Time) {
+// update sets the load as measured since a time. The measured part may lack what has grown within settle before.
+func (g *growth) update(own ownLoad, limit int64, since time.Time, settle time.Duration) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.load, g.limit = load, limit
-	g.grown = slices.DeleteFunc(g.grown, func(c grown) bool { return c.at.Before(before) })
+	g.own, g.limit, g.since = own, limit, since
+	g.grown = slices.DeleteFunc(g.grown, func(c grown) bool { return c.at.Before(since.Add(-settle)) })
 }
 
 // limitGrowth makes the load that was measured since a time known to growth.
@@ -101,10 +105,7 @@ func (k *keeper) limitGrowth(s *cluster.Snapshot, since time.Time) {
 	if s.Self.Capacity > 0 {
 		limit = k.reserved.Limits.HardOf(s.Self)
 	}
-	if !k.cfg.ReportLoad {
-		since = since.Add(-k.cfg.Settle)
-	}
-	k.growth.measured(k.load, limit, since)
+	k.growth.update(k.own, limit, since, k.cfg.Settle)
 }
 
 // grow applies change to the need of the room for a participant who joins, and records the time. If the node has no

@@ -121,3 +121,44 @@ func TestLimitGrowthOfMeasuredLoad(t *testing.T) {
 		}
 	})
 }
+
+// A node whose egress is almost used up refuses participants, although its rooms cost little. What was let in counts
+// until the measured egress can show it.
+func TestLimitGrowthByResource(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFleet(t, pinstore.NewMemory(), affinity.Config{HardCeiling: 100, LimitGrowth: true, ReportLoad: true}, "a", "b", "c")
+		h := f.host("a", "r", 2)
+		at := string(f.resolve("a", "r", 1).Node)
+		use := func(percent int64) {
+			t.Helper()
+			if err := f.Agent(at).SetUse(map[string]int64{"egress": egress * percent / 100}); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(20 * time.Second)
+		}
+		refused := func() {
+			t.Helper()
+			var outgrown *affinity.OutgrownError
+			if _, err := f.rooms[at].Host(t.Context(), "r", affinity.Demand{Size: 9}); !errors.As(err, &outgrown) || outgrown.Relay == nil { // 52 units more than 5
+				t.Fatalf("beyond the ceiling: %v", err)
+			}
+		}
+		use(95)
+		f.hostAt(at, "r", 5) // 18 units more
+		for range 4 {
+			refused()
+			time.Sleep(time.Second)
+		}
+		use(96)
+		refused()
+		use(90)
+		f.hostAt(at, "r", 9)
+		use(1)
+		f.hostAt(at, "r", 27)       // 702 units
+		time.Sleep(3 * time.Second) // the cost of the room is known
+		f.hostAt(at, "r", 31)       // 930 units
+		if s := f.rooms[at].Stats(); s.Outgrown != 5 || lost(h) {
+			t.Errorf("refused %d, lost %v", s.Outgrown, lost(h))
+		}
+	})
+}

@@ -25,6 +25,7 @@ type fencedAgent struct {
 func (a *fencedAgent) Snapshot() *cluster.Snapshot           { return a.shown.Load() }
 func (a *fencedAgent) Place(string) (*cluster.Member, error) { return a.Snapshot().Self, nil }
 func (a *fencedAgent) Live() bool                            { return true }
+func (a *fencedAgent) Load() cluster.Load                    { return cluster.Load{} }
 
 // fence sets the number of fences.
 func (a *fencedAgent) fence(fences uint64) {

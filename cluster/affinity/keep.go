@@ -37,7 +37,8 @@ type keeper struct {
 	search    time.Time                      // until when known rooms of dead nodes are searched for
 	searched  time.Time                      // when they were last searched for
 	reported  int64                          // load
-	load      int64                          // this node's load, as last measured
+	own       ownLoad                        // this node's load, as last measured
+	load      int64                          // the same, without the rooms that have moved away since
 	mover     rebalance.Mover                // decides whether rooms have to move away
 	relieving relieving                      // what the log says about that
 	ahead     ahead                          // the reservations

@@ -282,6 +282,11 @@ func (p *modelProcess) Place(key string) (*cluster.Member, error) {
 // Live implements agent.
 func (p *modelProcess) Live() bool { return !p.overdue }
 
+// Load implements agent.
+func (p *modelProcess) Load() cluster.Load {
+	return cluster.Load{Units: lease.NoLoad, Used: lease.NoLoad}
+}
+
 // modelStore is a real Memory that keeps the pin of one room. In a faulty variant, the store shows the pin with another
 // epoch than the real one, and accepts the shown epoch in ops.
 type modelStore struct {

@@ -89,18 +89,15 @@ func (k *keeper) measure(s *cluster.Snapshot) {
 	since := time.Now()
 	_, sum := k.loads()
 	k.counts.ahead.Store(sum.ahead)
-	load := max(0, s.Self.Load)
-	if k.cfg.ReportLoad {
-		load = sum.units
-		if load != k.reported {
-			k.reported = load
-			k.work.setLoad(load)
-		}
-	} else {
+	if !k.cfg.ReportLoad {
 		k.reportAhead(sum.unused)
+	} else if sum.units != k.reported {
+		k.reported = sum.units
+		k.work.setLoad(sum.units)
 	}
-	k.load = load
+	k.own = k.ownLoad(sum.units)
 	k.limitGrowth(s, since)
+	load := max(0, k.own.computed, k.own.measured)
 	p := Pressure{Node: s.Self.ID, Load: load, Ceiling: k.reserved.Limits.SoftOf(s.Self), Capacity: s.Self.Capacity}
 	if p.Over = p.Capacity > 0 && load > p.Ceiling; p.Over {
 		rooms, _ := k.Hosted()
@@ -109,6 +106,24 @@ func (k *keeper) measure(s *cluster.Snapshot) {
 		p.Load = 0 // not shown below the ceiling, because each change of the load would be published
 	}
 	k.feeds.pressures.Set(&p)
+}
+
+// ownLoad is the load of this node. The greater of computed and measured counts.
+type ownLoad struct {
+	computed int64 // units of the rooms that are hosted here, if ReportLoad is set. computed falls as soon as a room has moved away.
+	measured int64 // units that the application has measured, which include rooms that have just moved away; lease.NoLoad: none
+	used     int64 // the part of measured that follows from the tightest resource; lease.NoLoad: not known
+	hosted   int64 // units of the rooms that are hosted here
+}
+
+// ownLoad returns the load of this node, which hosts rooms of this many units.
+func (k *keeper) ownLoad(hosted int64) ownLoad {
+	reported := k.agent.Load()
+	own := ownLoad{measured: max(0, reported.Total()), used: reported.Used, hosted: hosted}
+	if k.cfg.ReportLoad {
+		own.computed, own.measured = hosted, reported.Used
+	}
+	return own
 }
 
 // headroom returns Stats.Headroom.

@@ -37,27 +37,22 @@ func (k *keeper) relieve(ctx context.Context, s *cluster.Snapshot) {
 		return
 	}
 	excess := k.excess(s)
+	weigh := k.weigh()
 	for n := 0; n < relievedAtOnce && excess > 0 && ctx.Err() == nil && time.Now().Before(k.due); n++ {
-		room, err := k.relieveOne(ctx, s, excess)
-		if err != nil { // the store does not answer
-			if !k.cfg.ReportLoad {
-				k.mover.Departed(time.Now(), room.Units) // the room may have moved, and the load still includes it
-			}
-			break
-		}
+		room, err := k.relieveOne(ctx, s, excess, weigh)
 		if room.Name == "" {
 			k.sayRelieving(s, excess)
 			k.sayStuck(excess)
 			break
 		}
+		k.mover.Departed(time.Now(), room.Units)
+		if err != nil { // the store does not answer, so the room may have moved
+			break
+		}
 		k.relieving.moved, k.relieving.stuck = k.relieving.moved+1, false
 		k.counts.rebalanced.Add(1)
-		if k.cfg.ReportLoad {
-			k.load -= room.Units
-		} else {
-			k.mover.Departed(time.Now(), room.Units)
-		}
-		excess = k.mover.Excess(time.Now(), k.load, s.Self.Capacity)
+		k.own.computed -= room.Units
+		excess = k.excess(s)
 	}
 	k.counts.excess.Store(excess)
 	k.sayRelieving(s, excess)
@@ -65,24 +60,43 @@ func (k *keeper) relieve(ctx context.Context, s *cluster.Snapshot) {
 
 // excess returns by how many units this node is overloaded, or 0 if it moves no rooms.
 func (k *keeper) excess(s *cluster.Snapshot) int64 {
+	k.load = k.mover.Load(time.Now(), k.own.computed, k.own.measured)
 	if !k.agent.Live() || drained(s.Self) || k.store.agreement.Refused() != nil {
 		return 0
 	}
-	return k.mover.Excess(time.Now(), k.load, s.Self.Capacity)
+	return k.mover.Excess(k.load, s.Self.Capacity)
+}
+
+// weigh returns a function from the cost of a room to what the room contributes to this node's load. If a resource
+// decides the load, the rooms together contribute more than they cost. Each room then counts in proportion to its
+// cost, because otherwise the node would move too many rooms, and would overload the nodes that get them.
+func (k *keeper) weigh() func(cost int64) int64 {
+	load, hosted := k.load, k.own.hosted
+	if k.own.used < k.own.measured || load <= hosted {
+		return func(cost int64) int64 { return cost }
+	}
+	return func(cost int64) int64 { return capacity.Scale(cost, load, hosted) }
 }
 
 // relieveOne moves the room whose move helps most. relieveOne returns the zero Room if no room can move, and an
 // error with the room if the store did not answer.
-func (k *keeper) relieveOne(ctx context.Context, s *cluster.Snapshot, excess int64) (moved rebalance.Room, err error) {
+func (k *keeper) relieveOne(
+	ctx context.Context, s *cluster.Snapshot, excess int64, weigh func(cost int64) int64,
+) (moved rebalance.Room, err error) {
 	rooms, needs := k.hosts.movable(time.Now(), k.cache.Generation())
 	for i := range rooms {
-		rooms[i].Units = k.cost(needs[rooms[i].Name])
+		rooms[i].Units = weigh(k.cost(needs[rooms[i].Name]))
 	}
 	overload := rebalance.Overload{
 		Node: s.Self.ID, Snapshot: s, Reserved: &k.reserved, Excess: excess,
 		Recent: func(m *cluster.Member) bool { return m.Age() <= recentBeats*k.every },
 	}
-	for m := range overload.Moves(rooms, func(r rebalance.Room) capacity.Request { return k.request(s, r.Name, needs[r.Name]).Request }) {
+	request := func(r rebalance.Room) capacity.Request {
+		q := k.request(s, r.Name, needs[r.Name]).Request
+		q.Cost = r.Units
+		return q
+	}
+	for m := range overload.Moves(rooms, request) {
 		h := k.hosts.get(m.Room.Name)
 		if h == nil {
 			k.reserved.Cancel(m.Reserved)

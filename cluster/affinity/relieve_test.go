@@ -18,6 +18,7 @@ type crowded struct {
 	hosted map[string]*affinity.Hosting // by room
 	left   map[string][]time.Time       // when each room moved
 	load   map[lease.NodeID]int64       // if the application measures it
+	sends  int64                        // egress of each room, if the application measures it
 	every  affinity.Demand
 }
 
@@ -72,6 +73,25 @@ func (c *crowded) run(d time.Duration) {
 				c.Agent(id).SetLoad(c.at(id) * roomUnits)
 			}
 		}
+		if c.sends > 0 {
+			c.measureEgress()
+		}
+	}
+}
+
+// measureEgress reports what each node sends. A room that has moved away from a still sends there for eight seconds.
+func (c *crowded) measureEgress() {
+	c.t.Helper()
+	for _, id := range c.IDs() {
+		sending := c.at(id)
+		for _, times := range c.left {
+			if id == "a" && time.Since(times[len(times)-1]) < 8*time.Second {
+				sending++
+			}
+		}
+		if err := c.Agent(id).SetUse(map[string]int64{"egress": sending * c.sends}); err != nil {
+			c.t.Fatal(err)
+		}
 	}
 }
 
@@ -115,6 +135,66 @@ func TestRebalance(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A node whose egress is almost used up moves the fewest rooms that help, although its rooms cost little, and gets no
+// new rooms.
+func TestRebalanceByResource(t *testing.T) {
+	for what, cfg := range map[string]affinity.Config{
+		"computed load": {Rebalance: 90, ReportLoad: true},
+		"measured load": {Rebalance: 90},
+	} {
+		t.Run(what, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				c := newCrowded(t, cfg, 10)
+				c.every = affinity.Demand{Units: 20} // of 1,000
+				for _, h := range c.hosted {
+					if err := h.Restate(c.every); err != nil {
+						t.Fatal(err)
+					}
+				}
+				c.sends = egress * 95 / 100 / 10
+				c.measureEgress()
+				time.Sleep(5 * time.Second) // the loads are known
+				for _, room := range names(100) {
+					if at := c.resolve("b", "new-"+room, 1).Node; at == "a" {
+						t.Fatalf("%s is placed on the node whose egress is used up", room)
+					}
+				}
+				c.run(time.Minute)
+				if c.moves() != 2 || c.at("a") != 8 {
+					t.Errorf("%d rooms moved, %d stayed; want 2 of 10, which leaves 76 %% of the egress", c.moves(), c.at("a"))
+				}
+				if s := c.rooms["a"].Stats(); s.Rebalanced != 2 || s.Excess != 0 {
+					t.Errorf("counted %d rooms, excess %d", s.Rebalanced, s.Excess)
+				}
+			})
+		})
+	}
+}
+
+// Rooms do not move to a node that lacks headroom for their share of the egress.
+func TestRebalanceByResourceNeedsHeadroom(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCrowded(t, affinity.Config{Rebalance: 90, ReportLoad: true}, 10)
+		c.every = affinity.Demand{Units: 20}
+		for _, h := range c.hosted {
+			if err := h.Restate(c.every); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for _, id := range []string{"b", "c", "a"} {
+			percent := map[string]int64{"a": 95, "b": 64, "c": 75}[id] // each room sends 9.5 %
+			if err := c.Agent(id).SetUse(map[string]int64{"egress": egress * percent / 100}); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(5 * time.Second) // the others know the load
+		}
+		c.run(time.Second)
+		if s := c.rooms["a"].Stats(); c.moves() != 1 || c.at("b") != 1 || s.Excess != 55 {
+			t.Errorf("%d rooms moved, excess %d; want 1 of 2, and 55", c.moves(), s.Excess)
+		}
+	})
 }
 
 // The reason says why a room moved.

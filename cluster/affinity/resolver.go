@@ -62,6 +62,7 @@ type agent interface {
 	Snapshot() *cluster.Snapshot
 	Place(key string) (*cluster.Member, error)
 	Live() bool
+	Load() cluster.Load
 }
 
 // work contains the pending work of the keeper and failover goroutines, and what Close needs to stop them.

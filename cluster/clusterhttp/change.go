@@ -122,23 +122,34 @@ func (a *api) leave(_ http.ResponseWriter, r *http.Request) (any, *Problem) {
 	return before, nil
 }
 
+// setLoad sets the load in units, the use of resources, or both. If one of them is refused, neither is set.
 func (a *api) setLoad(_ http.ResponseWriter, r *http.Request) (any, *Problem) {
 	var body struct {
-		Units *int64 `json:"units"`
+		Units *int64           `json:"units"`
+		Use   map[string]int64 `json:"use"`
 	}
 	switch p := decode(r, &body); {
 	case p != nil:
 		return nil, p
-	case body.Units == nil:
-		return nil, badRequest(`units is missing: send {"units":N}`)
-	case *body.Units < 0:
+	case body.Units == nil && body.Use == nil:
+		return nil, badRequest(`units and use are missing: send {"units":N} or {"use":{"cpu":N}}, or both`)
+	case body.Units != nil && *body.Units < 0:
 		return nil, badRequest("units is %d; it must not be negative", *body.Units)
+	case body.Units != nil && a.agent.Load().Computed:
+		return nil, a.problemOf(cluster.ErrLoadComputed)
 	}
-	if err := a.agent.SetLoad(*body.Units); err != nil {
-		return nil, a.problemOf(err)
+	if body.Use != nil {
+		if err := a.agent.SetUse(body.Use); err != nil {
+			return nil, badRequest("%s", strings.TrimPrefix(err.Error(), "cluster: "))
+		}
+	}
+	if body.Units != nil {
+		if err := a.agent.SetLoad(*body.Units); err != nil {
+			return nil, a.problemOf(err)
+		}
 	}
 	c := a.changed()
-	c.Load = *body.Units // the next heartbeat reports it
+	c.Load = a.agent.Load().Total() // the next heartbeat reports it
 	c.Converged = a.agent.Converged()
 	return c, nil
 }

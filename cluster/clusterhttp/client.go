@@ -134,6 +134,11 @@ func (c *Client) SetLoad(ctx context.Context, units int64) (Changed, error) {
 	return ask[Changed](ctx, c, http.MethodPost, "/v1/load", map[string]int64{"units": units})
 }
 
+// SetUse sets how much of the node's resources is in use, by name. See [cluster.Agent.SetUse].
+func (c *Client) SetUse(ctx context.Context, use map[string]int64) (Changed, error) {
+	return ask[Changed](ctx, c, http.MethodPost, "/v1/load", map[string]map[string]int64{"use": use})
+}
+
 // SetWeight changes the node's share of the partitions relative to other nodes.
 func (c *Client) SetWeight(ctx context.Context, w uint32) (Changed, error) {
 	return ask[Changed](ctx, c, http.MethodPost, "/v1/weight", map[string]uint32{"weight": w})

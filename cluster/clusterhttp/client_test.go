@@ -166,7 +166,7 @@ func TestProblemIs(t *testing.T) {
 		{cluster.ErrCordons, 409, CodeCordons, "too many nodes are cordoned: end a cordon, or wait until one ends"},
 		{
 			cluster.ErrLoadComputed, 409, CodeLoadComputed,
-			"this agent computes its load from its rooms (--report-load), so it does not accept a load: do not post a load, or restart the agent without --report-load",
+			"this agent computes its load from its rooms (--report-load), so it does not accept units: do not post units, or restart the agent without --report-load",
 		},
 		{cluster.ErrSealed, 409, CodeSealed, "this node encrypts, and can send or accept plain text only after a restart"},
 		{cluster.ErrUnknownKey, 404, CodeUnknownKey, "this node has no gossip key with this fingerprint: install it first: r1"},

@@ -44,6 +44,7 @@ func TestContract(t *testing.T) {
 					cfg.APIAddr = cfg.ID + ".example:9000"
 					cfg.Zone = "zone-1"
 					cfg.Capacity = 500
+					cfg.Resources = map[string]int64{"cpu": 800, "egress_mbit": 10_000}
 					if cfg.ID == "a" {
 						cfg.Labels = map[string]string{"role": "sfu"}
 					}

@@ -56,7 +56,7 @@
 //	POST /v1/drain?wait=10s     [Changed]     release all partitions; body {"rooms":{…}}: and all rooms
 //	POST /v1/undrain?wait=10s   [Changed]     own partitions again
 //	POST /v1/leave              [Changed]     respond with 202, then leave the cluster
-//	POST /v1/load               [Changed]     body {"units":N}: report this load
+//	POST /v1/load               [Changed]     body {"units":N} or {"use":{"cpu":N}}: report this load
 //	POST /v1/weight             [Changed]     body {"weight":N}: set the weight of this node
 //	POST /v1/health             [Changed]     body {"ttl_ms":N}: the application of this node is healthy
 //	POST /v1/cordon?wait=10s    [Cordoned]    body {"id":ID,"for_ms":N,"reason":TEXT}: keep a member from owning anything
@@ -81,7 +81,8 @@
 // reports whether the members have agreed. The change continues if the caller disconnects.
 //
 // /v1/load and /v1/weight don't wait. The agent sends a load with its next heartbeat, and a weight immediately.
-// An agent that computes its load (--report-load) rejects /v1/load with 409 and load_computed.
+// An agent that computes its load (--report-load) rejects units in /v1/load with 409 and load_computed. The
+// names in use are those of --resources. A resource that is missing in use keeps its last value.
 //
 // An application next to the agent can report its health with /v1/health. The application must send the next
 // report within ttl_ms (100 to 3,600,000). If the report is late, the application is considered unhealthy,

@@ -17,6 +17,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/roost-cluster/roost/cluster"
 	"github.com/roost-cluster/roost/cluster/affinity"
 	"github.com/roost-cluster/roost/cluster/affinity/pinstore"
 	"github.com/roost-cluster/roost/cluster/affinity/reconnect"
@@ -116,6 +117,14 @@ func calls() []call {
 		"for_ms": whole(1, 86_400_000),
 		"reason": map[string]any{"type": "string", "maxLength": 128},
 	})
+	load := object("", map[string]any{
+		"units": whole(0, 0),
+		"use": map[string]any{
+			"type": "object", "additionalProperties": whole(0, 0),
+			"minProperties": 1, "maxProperties": cluster.MaxResources,
+		},
+	})
+	load["minProperties"] = 1
 	keys := object("", map[string]any{"install": text(44), "use": text(8), "remove": text(8)})
 	rooms := object("", map[string]any{"rate": whole(0, maxRate), "deadline_ms": whole(0, int(maxDeadline.Milliseconds()))})
 	report := object("to", map[string]any{"to": text(64), "epoch": whole(0, 0)})
@@ -174,8 +183,8 @@ func calls() []call {
 		{"POST", "/v1/undrain", "node", "undrain", "Ends a drain, so that this node owns partitions again.", []parameter{wait}, nothing, 200, Changed{}, []int{400, 401, 403, 413, 415, 503}},
 		{"POST", "/v1/leave", "node", "leave", "Makes this node leave the cluster. The agent responds before it leaves.", nil, nothing, 202, Changed{}, []int{400, 401, 403, 413, 415, 503}},
 		{
-			"POST", "/v1/load", "node", "setLoad", "Sets the load that this node reports.", nil,
-			object("units", map[string]any{"units": whole(0, 0)}), 200,
+			"POST", "/v1/load", "node", "setLoad", "Sets the load that this node reports: its units, the use of its resources, or both.", nil,
+			load, 200,
 			Changed{},
 			[]int{400, 401, 403, 409, 413, 415, 503},
 		},

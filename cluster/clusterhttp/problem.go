@@ -111,8 +111,8 @@ var kinds = []struct { //nolint:gochecknoglobals // a table
 	{cluster.ErrCordons, http.StatusConflict, CodeCordons, "too many nodes are cordoned: end a cordon, or wait until one ends", ""},
 	{
 		cluster.ErrLoadComputed, http.StatusConflict, CodeLoadComputed,
-		"this agent computes its load from its rooms (--report-load), so it does not accept a load",
-		": do not post a load, or restart the agent without --report-load",
+		"this agent computes its load from its rooms (--report-load), so it does not accept units",
+		": do not post units, or restart the agent without --report-load",
 	},
 	{cluster.ErrSealed, http.StatusConflict, CodeSealed, "this node encrypts, and can send or accept plain text only after a restart", ""},
 	{cluster.ErrUnknownKey, http.StatusNotFound, CodeUnknownKey, "", ""},

@@ -147,7 +147,7 @@ func (a *api) statsOf(s *cluster.Snapshot) Stats {
 	cfg := a.agent.Config()
 	stats := Stats{
 		Self: a.self, State: a.state(s), Holds: holdsOf(s), Counts: s.Stats, Readers: a.agent.ReaderStats(),
-		UptimeMS: time.Since(a.since).Milliseconds(),
+		UptimeMS: time.Since(a.since).Milliseconds(), Resources: a.agent.Load().Resources,
 		Settings: Settings{
 			Cluster:     cfg.Cluster,
 			Partitions:  cfg.Partitions,

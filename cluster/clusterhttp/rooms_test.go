@@ -423,6 +423,9 @@ func TestPostedLoadNextToAComputedOne(t *testing.T) {
 		if load := c.Agent("b").Members()[0].Load; load != 0 {
 			t.Errorf("a carries %d units without a room", load)
 		}
+		if _, err := client.SetUse(t.Context(), map[string]int64{"cpu": 1}); err == nil || !strings.Contains(err.Error(), "--resources") {
+			t.Errorf("the use of a resource that a does not have: %v", err)
+		}
 		_ = rooms["a"].Close()
 		if _, err := client.SetLoad(t.Context(), 5); err != nil {
 			t.Errorf("after the resolver has ended: %v", err)

@@ -82,3 +82,34 @@ func TestStats(t *testing.T) {
 		c.Resume("b")
 	})
 }
+
+// The stats say how much of each resource is in use, and which resource is the tightest. A node that computes its units
+// from its rooms accepts the use of its resources, but no units, not even together with a use.
+func TestUseNextToAComputedLoad(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := clustertest.New(t, clustertest.Options{Config: func(cfg *cluster.Config) {
+			cfg.Capacity, cfg.Resources = 500, map[string]int64{"cpu": 800, "egress_mbit": 10_000}
+		}})
+		c.Start("a")
+		c.WaitAgreed(5 * time.Second)
+		rooms := startRooms(t, c, pinstore.NewMemory(), affinity.Config{ReportLoad: true})
+		client := serve(t, NewServer(Handler(c.Agent("a"), Options{Log: quiet, Rooms: rooms["a"]}))).client(t)
+		want := func(cpu, egress cluster.Resource) {
+			t.Helper()
+			got, err := client.Stats(t.Context())
+			if diff := cmp.Diff([]cluster.Resource{cpu, egress}, got.Resources); diff != "" || err != nil {
+				t.Errorf("%v: %s", err, diff)
+			}
+		}
+		cpu, egress := cluster.Resource{Name: "cpu", Capacity: 800}, cluster.Resource{Name: "egress_mbit", Capacity: 10_000}
+		want(cpu, egress)
+		if got, err := client.SetUse(t.Context(), map[string]int64{"egress_mbit": 9300}); err != nil || got.Load != 465 {
+			t.Errorf("%+v, %v", got, err)
+		}
+		if w := do(Handler(c.Agent("a"), Options{Log: quiet}), "POST", "/v1/load", `{"units":7,"use":{"cpu":800}}`); w.Code != http.StatusConflict {
+			t.Errorf("units and use: %d %s", w.Code, w.Body)
+		}
+		egress.Use, egress.Tightest = 9300, true
+		want(cpu, egress)
+	})
+}

@@ -28,6 +28,12 @@ func nodeFamilies() []family {
 			func(v *view) float64 { return float64(v.Self.Capacity) }),
 		gauge("node_load", "Units of load in the latest heartbeat of this node. Also 0 if the node reports no load.",
 			func(v *view) float64 { return float64(max(0, v.Self.Load)) }),
+		gauges("resource_capacity", "Capacity of each resource of this node: see --resources.", "resource",
+			func(v *view) map[string]uint64 {
+				return v.byResource(func(r cluster.Resource) int64 { return r.Capacity })
+			}),
+		gauges("resource_use", "How much of each resource of this node is in use, as the application reports it. 0 before the first report.", "resource",
+			func(v *view) map[string]uint64 { return v.byResource(func(r cluster.Resource) int64 { return r.Use }) }),
 		phaseFamily(),
 		gauge("min_members", "Minimum number of live members, including this node. With fewer members, this node is isolated and owns nothing.",
 			func(v *view) float64 { return float64(v.cfg.MinMembers) }),
@@ -57,6 +63,14 @@ func nodeFamilies() []family {
 				return map[string]uint64{"key": v.Stats.Misrouted, "room": v.rooms.Misrouted}
 			}),
 	}
+}
+
+func (v *view) byResource(read func(cluster.Resource) int64) map[string]uint64 {
+	all := make(map[string]uint64, len(v.resources))
+	for _, r := range v.resources {
+		all[r.Name] = uint64(read(r))
+	}
+	return all
 }
 
 func sourceFamilies() []family {

@@ -26,7 +26,10 @@ func New(agent *cluster.Agent, rooms *affinity.Resolver) *Collector {
 		families = append(families, roomFamilies()...)
 	}
 	return &Collector{families, func() *view {
-		v := &view{Snapshot: agent.Snapshot(), cfg: &cfg, owned: len(agent.Owned()), readers: agent.ReaderStats(), loopAge: agent.LoopAge()}
+		v := &view{
+			Snapshot: agent.Snapshot(), cfg: &cfg, owned: len(agent.Owned()), readers: agent.ReaderStats(), loopAge: agent.LoopAge(),
+			resources: agent.Load().Resources,
+		}
 		v.balance = v.Table.Balance()
 		if rooms != nil {
 			v.rooms = rooms.Stats()
@@ -67,12 +70,13 @@ func (c *Collector) Collect(to chan<- prometheus.Metric) {
 // view is the data of one scrape.
 type view struct {
 	*cluster.Snapshot
-	cfg     *cluster.Config
-	owned   int // number of owned partitions; unlike in the snapshot, 0 after the node's own lease has expired
-	balance placement.Balance
-	readers []events.ReaderStats
-	loopAge time.Duration
-	rooms   affinity.Stats
+	cfg       *cluster.Config
+	owned     int // number of owned partitions; unlike in the snapshot, 0 after the node's own lease has expired
+	balance   placement.Balance
+	readers   []events.ReaderStats
+	loopAge   time.Duration
+	resources []cluster.Resource
+	rooms     affinity.Stats
 
 	readable bool // the last reload of the settings succeeded
 }

@@ -207,6 +207,29 @@ func TestMisroutes(t *testing.T) {
 	})
 }
 
+// The metrics show each resource of a node. A node without resources has none of these series.
+func TestResources(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := started(t, "a")
+		b := c.StartWith("b", clustertest.WithConfig(func(c *cluster.Config) {
+			c.Capacity, c.Resources = 100, map[string]int64{"cpu": 800, "egress_mbit": 10_000}
+		}))
+		if err := b.SetUse(map[string]int64{"egress_mbit": 9300}); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(5 * time.Second)
+		scrape(t, New(b, nil)).want(t, samples{
+			`roost_resource_capacity{resource="cpu"}`: 800, `roost_resource_capacity{resource="egress_mbit"}`: 10_000,
+			`roost_resource_use{resource="cpu"}`: 0, `roost_resource_use{resource="egress_mbit"}`: 9300, "roost_node_load": 93,
+		})
+		for name := range scrape(t, New(c.Agent("a"), nil)) {
+			if strings.HasPrefix(name, "roost_resource_") {
+				t.Errorf("a, which has no resources, has %s", name)
+			}
+		}
+	})
+}
+
 // TestAsManySeries: additional nodes or partitions do not add series.
 func TestAsManySeries(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

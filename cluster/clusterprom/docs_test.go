@@ -27,6 +27,8 @@ func newView() *view {
 		Snapshot: &cluster.Snapshot{Self: self, Members: []*cluster.Member{self}},
 		cfg:      &cfg,
 		rooms:    affinity.Stats{Breaker: "closed"},
+		// A resource has a name of the operator's choice.
+		resources: []cluster.Resource{{Capacity: 1}},
 	}
 }
 

@@ -389,7 +389,7 @@ func (f *fleet) fill(n *node) {
 
 // relieve moves rooms away from an overloaded node, as a Resolver does.
 func (f *fleet) relieve(n *node) {
-	excess := n.mover.Excess(f.clock(), n.load, f.Capacity)
+	excess := n.mover.Excess(n.load, f.Capacity)
 	if excess > 0 && !n.over {
 		f.LeastMoves += f.least(n, excess)
 	}
@@ -398,7 +398,7 @@ func (f *fleet) relieve(n *node) {
 		if excess <= 0 || !f.relieveOne(n, excess) {
 			return
 		}
-		excess = n.mover.Excess(f.clock(), n.load, f.Capacity)
+		excess = n.mover.Excess(n.load, f.Capacity)
 	}
 }
 

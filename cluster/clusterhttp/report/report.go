@@ -188,6 +188,10 @@ type Stats struct {
 	// is empty if this node has found no such reason.
 	Unreachable string `json:"unreachable,omitempty"`
 
+	// Resources is set if the agent has resources besides its capacity. The tightest resource decides the
+	// node's load, unless the load in units is greater. See cluster.Config.Resources.
+	Resources []cluster.Resource `json:"resources,omitempty"`
+
 	Settings Settings             `json:"settings"`
 	Scopes   []Scope              `json:"scopes,omitempty"` // the scopes of this agent, in the order of their creation
 	Counts   cluster.Stats        `json:"counts"`

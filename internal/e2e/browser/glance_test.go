@@ -10,6 +10,7 @@ import (
 
 	"github.com/chromedp/chromedp"
 
+	"github.com/roost-cluster/roost/cluster"
 	"github.com/roost-cluster/roost/cluster/clusterhttp"
 	"github.com/roost-cluster/roost/lease"
 )
@@ -72,6 +73,21 @@ func TestLostRows(t *testing.T) {
 	p.do(press("#members-body .name button"), chromedp.WaitVisible(chromedp.CSS("#node")))
 	p.text("#node-facts", "crashed 40 s ago")
 	p.text("#node-facts", "owned 9; others own these since")
+}
+
+// The page says which resource of its own node is the tightest. It does not know the resources of other nodes.
+func TestTightestResource(t *testing.T) {
+	f, p := show(t, 3, 64)
+	f.set(func() {
+		f.stats.Resources = []cluster.Resource{
+			{Name: "cpu", Capacity: 800, Use: 640},
+			{Name: "egress_mbit", Capacity: 10_000, Use: 9300, Tightest: true},
+		}
+	})
+	p.until("the load of this node has the resource",
+		`[...document.querySelectorAll("#members-body td.load")].map(cell => cell.title.split("; ")[1] ?? "").join() === "egress_mbit 93 %,,"`)
+	p.do(press("#members-body .name button"), chromedp.WaitVisible(chromedp.CSS("#node")))
+	p.text("#node-facts", "egress_mbit 93 %")
 }
 
 // The page links to the page of a node if the node's address is an HTTP address.

@@ -48,12 +48,18 @@ func Times(a, b int64) int64 { return saturated(bits.Mul64(uint64(a), uint64(b))
 // Percent returns share percent of n, which must not be negative. If the result is too large, Percent returns the
 // greatest int64.
 func Percent(n int64, share int) int64 {
-	high, low := bits.Mul64(uint64(n), uint64(share))
 	const whole = 100
-	if high >= whole { // bits.Div64 would panic
+	return Scale(n, int64(share), whole)
+}
+
+// Scale returns n · part / whole. If the result is too large, Scale returns the greatest int64. n and part must
+// not be negative, and whole must be positive.
+func Scale(n, part, whole int64) int64 {
+	high, low := bits.Mul64(uint64(n), uint64(part))
+	if high >= uint64(whole) { // bits.Div64 would panic
 		return math.MaxInt64
 	}
-	low, _ = bits.Div64(high, low, whole)
+	low, _ = bits.Div64(high, low, uint64(whole))
 	return saturated(0, low)
 }
 

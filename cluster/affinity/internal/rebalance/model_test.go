@@ -185,7 +185,7 @@ func (w *world) move(n *worldNode, lost bool) {
 	}
 	s, now := w.snapshot(n), time.Now()
 	n.reserved.Expire(s, now)
-	excess := n.mover.Excess(now, n.measured(), worldCapacity)
+	excess := n.mover.Excess(n.mover.Load(now, 0, n.measured()), worldCapacity)
 	n.relieves = n.carries() > worldCapacity*worldHigh/100 || n.relieves && n.carries() > worldCapacity*worldLow/100
 	if excess == 0 {
 		if n.relieves && n.carries() <= worldCapacity*worldHigh/100 {

@@ -25,7 +25,7 @@ const Rest = 10 * time.Minute
 // full node would move a room.
 type Mover struct {
 	High, Low int           // percent of the node's capacity
-	Settle    time.Duration // how long the reported load may still include rooms that have moved away
+	Settle    time.Duration // how long a measured load may still include rooms that have moved away
 
 	overloaded bool
 	departed   []departed // by time
@@ -36,13 +36,19 @@ type departed struct {
 	at    time.Time
 }
 
-// Excess returns by how many units the load of a node with a capacity of limit units is too high, or 0 if no room
-// has to move.
-func (m *Mover) Excess(now time.Time, load, limit int64) int64 {
+// Load returns the load of a node without the rooms that have moved away. computed is the load of the rooms that
+// the node hosts, and measured is what its application has measured. The greater load counts.
+func (m *Mover) Load(now time.Time, computed, measured int64) int64 {
 	m.departed = slices.DeleteFunc(m.departed, func(d departed) bool { return now.Sub(d.at) >= m.Settle })
 	for _, d := range m.departed {
-		load -= d.units
+		measured -= d.units
 	}
+	return max(0, computed, measured)
+}
+
+// Excess returns by how many units the load of a node with a capacity of limit units is too high, or 0 if no room
+// has to move.
+func (m *Mover) Excess(load, limit int64) int64 {
 	low := capacity.Percent(limit, m.Low)
 	switch {
 	case limit == 0 || load <= low:
@@ -56,7 +62,7 @@ func (m *Mover) Excess(now time.Time, load, limit int64) int64 {
 	return load - low
 }
 
-// Departed records that a room has moved away.
+// Departed records that a room has moved away, which contributed this many units to the measured load.
 func (m *Mover) Departed(now time.Time, units int64) {
 	if m.Settle > 0 {
 		m.departed = append(m.departed, departed{units, now})
@@ -66,7 +72,7 @@ func (m *Mover) Departed(now time.Time, units int64) {
 // Room is a room on the overloaded node.
 type Room struct {
 	Name  string
-	Units int64 // of load
+	Units int64 // of the node's load
 	Size  int   // participants
 }
 

@@ -1,7 +1,7 @@
 // The facts of one node: a panel at the side.
 
 import { $, ago, attribute, count, eachFrame, h, paint, percent, say, span } from "./dom.js";
-import { load, offset, owned, profile, state } from "./members.js";
+import { load, offset, owned, profile, state, tightest } from "./members.js";
 import { colorOf } from "./palette.js";
 import { RoomList } from "./rooms.js";
 import { spark } from "./spark.js";
@@ -64,7 +64,7 @@ export class Drawer {
 
   #facts(m) {
     const { table, ttl } = this.#model;
-    const n = owned(m, this.#model), carried = load(m), clock = offset(m), is = state(m);
+    const n = owned(m, this.#model), carried = load(m, this.#model), clock = offset(m), is = state(m), tight = tightest(m, this.#model);
     const facts = [
       ["State", `${is.text}${m.cordoned ? ` for ${span(m.cordoned.for_ms)}${m.cordoned.reason ? `: ${m.cordoned.reason}` : ""}` : m.flapping_ms ? ` for ${span(m.flapping_ms)}` : m.drains_ms ? ` for ${span(m.drains_ms)} so far` : ""}`, is.level],
       ...stated(m),
@@ -72,6 +72,7 @@ export class Drawer {
       ["Lease", m.age_ms ? `${span(m.age_ms)} of ${span(ttl)}` : "–"],
       ["Weight", count(m.weight)],
       ["Load", m.no_load ? "not reported" : carried.share === undefined ? carried.text : `${carried.text}, ${percent(carried.share, 0)}`, carried.level],
+      ...(tight ? [["Tightest resource", tight]] : []),
       ["Partitions", table ? `${count(n)}, ${percent(n / table.owners.length)} of all` : "–"],
       ["Clock", clock.text, clock.level],
       ["Table", m.in_sync ? "the same" : "another one", m.in_sync ? "" : "warn"],

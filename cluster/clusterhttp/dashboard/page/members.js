@@ -64,10 +64,16 @@ function weight(m) {
   return m.weight ? { text: count(m.weight) } : { text: "0", level: "warn", title: "weight 0: owns no partitions" };
 }
 
-export function load(m) {
+// tightest describes the tightest resource of this node: only the node itself knows it. "": it is not known.
+export function tightest(m, { self, stats }) {
+  const r = m.id === self && stats?.resources?.find((resource) => resource.tightest);
+  return r ? `${r.name} ${percent(r.use / r.capacity, 0)}` : "";
+}
+
+export function load(m, model) {
   if (!m.capacity) return { text: count(m.load), title: "no capacity reported" };
   const share = m.load / m.capacity;
-  return { text: `${count(m.load)} of ${count(m.capacity)}`, share, level: share > 1 ? "bad" : share > 0.8 ? "warn" : "", title: percent(share) };
+  return { text: `${count(m.load)} of ${count(m.capacity)}`, share, level: share > 1 ? "bad" : share > 0.8 ? "warn" : "", title: [percent(share), tightest(m, model)].filter(Boolean).join("; ") };
 }
 
 function partitions(m, model) {

@@ -145,9 +145,6 @@ func (a *Agent) checkTogether(given map[string]chosen) (problems []error) {
 		problems = append(problems, fmt.Errorf("%s: ttl (%v) must be at least 1.3 times heartbeat (%v)",
 			cmp.Or(ttl.origin, heartbeat.origin), c.LeaseTTL, c.HeartbeatInterval))
 	}
-	if auto := given["auto-weight"]; c.AutoWeight && c.Capacity == 0 && !given["capacity"].bad {
-		problems = append(problems, fmt.Errorf("%s: this needs --capacity, because it compares the load with the capacity", auto.origin))
-	}
 	if a.requireKey && given["key-file"].origin == "" {
 		problems = append(problems, fmt.Errorf("%s: there is no --key-file; generate a key with roost keygen", given["require-key"].origin))
 	}
@@ -158,7 +155,21 @@ func (a *Agent) checkTogether(given map[string]chosen) (problems []error) {
 	if scopes := given["scope"]; len(a.Scopes) > 0 && !scopes.bad && placement.Remembers(c.Strategy) {
 		problems = append(problems, fmt.Errorf("%s: strategy %q: %w", scopes.origin, c.Strategy.Name(), cluster.ErrScopeStrategy))
 	}
-	return append(append(problems, a.checkHTTP(given)...), a.checkRooms(given)...)
+	return slices.Concat(problems, a.checkCapacity(given), a.checkHTTP(given), a.checkRooms(given))
+}
+
+// checkCapacity checks the settings that need a capacity.
+func (a *Agent) checkCapacity(given map[string]chosen) (problems []error) {
+	if a.Cluster.Capacity > 0 || given["capacity"].bad {
+		return nil
+	}
+	if auto := given["auto-weight"]; a.Cluster.AutoWeight {
+		problems = append(problems, fmt.Errorf("%s: this needs --capacity, because it compares the load with the capacity", auto.origin))
+	}
+	if resources := given["resources"]; len(a.Cluster.Resources) > 0 && !resources.bad {
+		problems = append(problems, fmt.Errorf("%s: this needs --capacity, because the load is a part of it", resources.origin))
+	}
+	return problems
 }
 
 // takesPlain reports whether the key file allows the agent to send or accept plain text.

@@ -146,7 +146,7 @@ func (a *Agent) rooms() []Setting {
 		{
 			Name: "report-load", Arg: "bool", Set: Bool(&a.Rooms.ReportLoad),
 			Usage: "compute this node's load from the rooms that it hosts, n·(n-1) units for a room of n; " +
-				"/v1/load then accepts no load",
+				"/v1/load then accepts no units",
 		},
 	}
 }
@@ -235,28 +235,10 @@ func (a *Agent) timing() []Setting {
 
 func (a *Agent) advanced() []Setting {
 	c := &a.Cluster
-	return []Setting{
+	return append(a.loads(), []Setting{
 		{
 			Name: "bootstrap", Arg: "bool", Set: Bool(&c.Bootstrap),
 			Usage: "do not wait until a --join address answers; use it for the first node of a new cluster",
-		},
-		{
-			Name: "auto-weight", Arg: "bool", Set: Bool(&c.AutoWeight),
-			Usage: "let --weight follow the load, between half and twice its value, so that busy nodes own fewer partitions. " +
-				"It needs --capacity and a load (POST /v1/load or --report-load)",
-		},
-		{
-			Name: "strict-ceiling", Arg: "bool", Set: Bool(&a.Rooms.StrictCeiling),
-			Usage: "while Redis does not answer, refuse new rooms instead of placing them above --hard-ceiling",
-		},
-		{
-			Name: "limit-growth", Arg: "bool", Set: Bool(&a.Rooms.LimitGrowth),
-			Usage: "refuse participants whose room would bring this node above --hard-ceiling; the error names a node for a relay",
-		},
-		{
-			Name: "rebalance", Arg: "PERCENT", Set: Number(&a.Rooms.Rebalance, 0, maxCeiling),
-			Usage: "above this share of --capacity, move rooms to nodes with headroom until the load is not above --soft-ceiling. " +
-				"Each move interrupts a call. 90 is a good value (default 0: never)",
 		},
 		{
 			Name: "require-key", Arg: "bool", Set: Bool(&a.requireKey),
@@ -302,6 +284,36 @@ func (a *Agent) advanced() []Setting {
 			Name: "exit-on-stdin-close", Arg: "bool", Set: Bool(&a.StdinCloses),
 			Usage: "exit at once, without a leave message, when standard input is closed: " +
 				"for an agent that is a child process of your program",
+		},
+	}...)
+}
+
+// loads returns the advanced settings for what follows the load of a node.
+func (a *Agent) loads() []Setting {
+	c := &a.Cluster
+	return []Setting{
+		{
+			Name: "auto-weight", Arg: "bool", Set: Bool(&c.AutoWeight),
+			Usage: "let --weight follow the load, between half and twice its value, so that busy nodes own fewer partitions. " +
+				"It needs --capacity and a load (POST /v1/load or --report-load)",
+		},
+		{
+			Name: "resources", Arg: "NAME=N,...", List: true, Set: a.addResource,
+			Usage: "capacity of up to four resources, such as cpu=800,egress_mbit=10000, besides --capacity. " +
+				"POST /v1/load reports their use, and the tightest resource decides the load",
+		},
+		{
+			Name: "strict-ceiling", Arg: "bool", Set: Bool(&a.Rooms.StrictCeiling),
+			Usage: "while Redis does not answer, refuse new rooms instead of placing them above --hard-ceiling",
+		},
+		{
+			Name: "limit-growth", Arg: "bool", Set: Bool(&a.Rooms.LimitGrowth),
+			Usage: "refuse participants whose room would bring this node above --hard-ceiling; the error names a node for a relay",
+		},
+		{
+			Name: "rebalance", Arg: "PERCENT", Set: Number(&a.Rooms.Rebalance, 0, maxCeiling),
+			Usage: "above this share of --capacity, move rooms to nodes with headroom until the load is not above --soft-ceiling. " +
+				"Each move interrupts a call. 90 is a good value (default 0: never)",
 		},
 	}
 }
@@ -394,6 +406,22 @@ func (a *Agent) addLabel(v string) error {
 		a.Cluster.Labels = make(map[string]string)
 	}
 	a.Cluster.Labels[name] = value
+	return nil
+}
+
+func (a *Agent) addResource(v string) error {
+	name, value, ok := strings.Cut(v, "=")
+	n, err := strconv.ParseInt(value, 10, 64)
+	if !ok || err != nil {
+		return fmt.Errorf("%q does not have the form name=N, such as cpu=800", v)
+	}
+	if _, twice := a.Cluster.Resources[name]; twice {
+		return fmt.Errorf("resource %q is given twice", name)
+	}
+	if a.Cluster.Resources == nil {
+		a.Cluster.Resources = make(map[string]int64)
+	}
+	a.Cluster.Resources[name] = n
 	return nil
 }
 
