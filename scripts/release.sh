@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # release.sh VERSION [DIR]: builds the release of this commit into DIR, dist/VERSION by default:
 # for each platform an archive with the binary, README and licences, for Linux an image, too; the
-# Helm chart; the npm packages; SHA256SUMS of them; and notes.md, the section of CHANGELOG.md. It publishes nothing.
+# Helm chart; the npm packages; an SPDX bill of the modules in the binaries; SHA256SUMS of them; and notes.md, the
+# section of CHANGELOG.md. It publishes nothing.
 #
 # The same commit and the same release of Go make the same archives on any machine: the build knows
 # no path, no C compiler and no setting of the environment, and all files have the time of the commit.
@@ -113,6 +114,8 @@ for platform in ${PLATFORMS:-linux/amd64 linux/arm64 darwin/amd64 darwin/arm64 w
 		image "$name" "$platform"
 	fi
 done
+unset GOOS GOARCH
+go run ./internal/release/sbom "$version" "$commit" "$epoch" "$dir" "$work"/roost_* >"$dir/roost_$version.spdx.json"
 
 pack "${chart%/*}" "${chart##*/}" "roost-${version:1}.tgz"
 
