@@ -25,7 +25,7 @@ SHARED := TestRankIsShared|TestBuiltinsConform//Concurrent
 export GOFLAGS += -trimpath -ldflags=-w -vet=off
 
 .DEFAULT_GOAL := help
-.PHONY: help check test tests build release demo bench fmt deps lint vet short race e2e modules newest update long cpus fuzz bench-once routing-clients handoff scale compare idle chaos models outages redis-versions mediamtx floods networks soak vuln clean
+.PHONY: help check test tests build release demo bench fmt deps lint vet short race e2e modules api newest update long cpus fuzz bench-once routing-clients handoff scale compare idle chaos models outages redis-versions mediamtx floods networks soak vuln clean
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -37,13 +37,13 @@ test: deps tests ## everything, as CI runs it; installs missing programs
 # Two at a time, in this order. The first takes as long as most others together, and the second waits more than it computes.
 # golangci-lint has the checks of go vet, too.
 tests: ## lint and all tests; prints each step at its end
-	@$(MAKE) --no-print-directory -j 2 --output-sync race e2e lint long modules newest cpus bench-once fuzz </dev/null
+	@$(MAKE) --no-print-directory -j 2 --output-sync race e2e lint long modules api newest cpus bench-once fuzz </dev/null
 	@scripts/skipped.sh
 
 build: ## build the binary into bin/
 	$(STEP) 'build bin/roost' env CGO_ENABLED=0 go build -modfile=internal/tools/newest.mod -o bin/roost ./cmd/roost
 
-release: ## VERSION=v0.1.0: archives for six platforms, images, npm packages, and checksums, in dist/
+release: ## VERSION=v0.1.0: archives for six platforms, images, npm packages, a bill of materials, and checksums, in dist/
 	$(STEP) 'release $(VERSION)' scripts/release.sh $(VERSION)
 
 demo: build ## a cluster on this machine that grows, crashes and drains
@@ -83,7 +83,10 @@ e2e: ## the system tests: in a browser and in a terminal, of the files in deploy
 modules: ## the tests of the other modules under the race detector
 	$(STEP) 'tests of the other modules' $(EACH) -nested sh -c 'test "$${PWD##*/}" = e2e || exec "$(CURDIR)/scripts/race.sh"'
 
-newest: ## the tests of what programs embed, with the newest dependencies and the newest Go
+api: ## compare the exported Go API with the last release
+	$(STEP) 'the Go API and the last release' scripts/api.sh
+
+newest: ## vet everything, and the tests of what programs embed, with the newest dependencies and the newest Go
 	$(STEP) 'the newest dependencies, and the newest Go' scripts/newest.sh
 
 update: ## look for newer dependencies, write their versions into internal/tools/newest.mod, and test them

@@ -186,7 +186,7 @@ func checkArchive(t *testing.T, first, second released) {
 		}
 		sums[i] = string(b)
 	}
-	if sums[0] != sums[1] || strings.Count(sums[0], "\n") != 4 {
+	if sums[0] != sums[1] || strings.Count(sums[0], "\n") != 5 {
 		t.Errorf("two builds of one commit:\n%s%s", sums[0], sums[1])
 	}
 	out, err := exec.Command(filepath.Join(first.unpacked, "roost"), "version", "--output", "json").Output()

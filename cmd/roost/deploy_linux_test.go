@@ -28,6 +28,7 @@ func TestImage(t *testing.T) {
 	t.Parallel()
 	first, second := releaseTwice(t)
 	checkArchive(t, first, second)
+	checkBill(t, first)
 	checkPackages(t, first)
 	root := first.unpacked
 	if from, files := inDockerfile(t, `FROM (.*)`), inDockerfile(t, `COPY (.*)`); from != "scratch" || files != ". /" {

@@ -124,6 +124,7 @@ var house = []struct {
 	},
 	{"internal/logqueue", nil, "it stands before the handler of any package"},
 	{"internal/release", nil, "what was built is known without any other part"},
+	{"internal/release/sbom", nil, "it reads what was built"},
 	{"internal/roomname", nil, "the rule for names is shared, and needs nothing"},
 	{"internal/gossip", []string{"lease", "internal/gossip/firewall", "internal/wire"}, "gossip carries leases, not ownership"},
 	{"internal/gossip/firewall", []string{"lease"}, "a rule protects memberlist, and knows no protocol of roost"},
