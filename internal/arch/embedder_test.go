@@ -20,7 +20,7 @@ func TestEmbedder(t *testing.T) {
 	const (
 		golden   = "testdata/embedder.txt"
 		program  = "./testdata/embedder"
-		margin   = 10 // %
+		margin   = 10         // %
 		mostSize = 11_000_000 // bytes on linux/amd64; 9.5 MB with Go 1.26, 10.1 MB with Go 1.27 and the newest dependencies
 	)
 	env := append(os.Environ(), "CGO_ENABLED=0", "GOOS=linux", "GOARCH=amd64")

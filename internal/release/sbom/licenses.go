@@ -8,10 +8,10 @@ import (
 	"strings"
 )
 
-// known has words that only one license contains. A license is only found by words of its own text, so a module that
-// merely mentions a license does not get it.
+// known has words of the text of each license, or of the notice with which a file grants it.
 var known = []struct{ id, words string }{
 	{"Apache-2.0", "apache license version 2.0, january 2004"},
+	{"Apache-2.0", "licensed under the apache license, version 2.0"},
 	{"BSD-2-Clause", "redistribution and use in source and binary forms"},
 	{"BSD-3-Clause", "may be used to endorse or promote products derived from this software"},
 	{"ISC", "permission to use, copy, modify, and/or distribute this software for any purpose"},
