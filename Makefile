@@ -86,7 +86,7 @@ modules: ## the tests of the other modules under the race detector
 api: ## compare the exported Go API with the last release
 	$(STEP) 'the Go API and the last release' scripts/api.sh
 
-newest: ## vet everything, and the tests of what programs embed, with the newest dependencies and the newest Go
+newest: ## vet and the tests of what programs embed, with the newest dependencies and the newest Go
 	$(STEP) 'the newest dependencies, and the newest Go' scripts/newest.sh
 
 update: ## look for newer dependencies, write their versions into internal/tools/newest.mod, and test them
