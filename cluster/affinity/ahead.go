@@ -249,7 +249,7 @@ func (k *keeper) tendReservations(ctx context.Context, s *cluster.Snapshot, answ
 		return
 	}
 	var over map[*Hosting]pinstore.Pin
-	over, a.holds = k.hosts.reserve(units, answered)
+	over, a.holds = k.hosts.reserve(units, answered && !a.listed.IsZero())
 	for h, pin := range over {
 		k.pulse(ctx)
 		if err := h.void(ctx, pin); err != nil {
@@ -390,10 +390,13 @@ func (k *keeper) place(ctx context.Context, e *reservedRoom) {
 	e.warned = err != nil
 }
 
-// reportAhead reports reserved units in addition to the load that the application measures. The measured load
-// shows participants only some time after they have joined, so the units that they use up count for Settle longer.
+// reportAhead reports reserved units that no room uses yet, in addition to the other load. A measured load shows
+// participants only some time after they have joined, so the units that they use up count for Settle longer.
 func (k *keeper) reportAhead(units int64) {
 	a, now := &k.ahead, time.Now()
+	if k.cfg.ReportLoad {
+		a.unused = nil
+	}
 	for len(a.unused) > 1 && now.Sub(a.unused[1].at) > k.cfg.Settle {
 		a.unused = a.unused[1:]
 	}

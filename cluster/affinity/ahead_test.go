@@ -471,6 +471,26 @@ func TestReservedRoomIsEmpty(t *testing.T) {
 	})
 }
 
+// A room that only its reservation held stays hosted if its application reports participants again.
+func TestReservedRoomIsTouchedAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFleet(t, pinstore.NewMemory(), affinity.Config{ReportLoad: true}, "a", "b", "c")
+		at := f.reserve("a", 600, 10*time.Minute)
+		h := f.hostAt(at, "r", 30)
+		h.LapseAfter(30 * time.Second)
+		time.Sleep(40*time.Second + counted)
+		f.carries("not reported", at, 600)
+		for range 11 * 3 {
+			h.Touch(30)
+			time.Sleep(20 * time.Second)
+		}
+		f.carries("the reservation is over", at, 870)
+		if lost(h) {
+			t.Errorf("lost: %v", h.Err())
+		}
+	})
+}
+
 // The list of reservations is limited.
 func TestReservationsAreLimited(t *testing.T) {
 	inFleet(t, "a b", func(t *testing.T, f *fleet) {

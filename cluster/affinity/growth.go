@@ -70,6 +70,15 @@ func (g *growth) admit(units int64) bool {
 	return true
 }
 
+// grownBy returns the units that a new room here adds to the load before the next measurement. If the application
+// measures the load, the node reports what the room does not use of its reservation in addition.
+func (r *Resolver) grownBy(n capacity.Need) int64 {
+	if r.cfg.ReportLoad {
+		return r.cost(n)
+	}
+	return r.used(n)
+}
+
 // opened counts a room that has been placed here, even if it exceeds the limit.
 func (g *growth) opened(units int64) {
 	g.mu.Lock()

@@ -64,11 +64,14 @@ func (u *use) lastTouched() time.Time {
 	return u.touched
 }
 
-// touch applies change to the need and records the time.
+// touch applies change to the need and records the time. A hosting with participants is not held any more.
 func (u *use) touch(change func(capacity.Need) capacity.Need) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	u.need, u.touched = change(u.need), time.Now()
+	if u.need.Size() > 0 || u.need.Units > 0 {
+		u.held = false
+	}
 }
 
 // Host checks with the store that a room lives on this node, and pins the room if it has no pin. Call Host on
@@ -196,7 +199,7 @@ func (r *Resolver) open(a settled, n capacity.Need, held bool) (*Hosting, error)
 		// The pin may have changed after the answer but before this node handled notifications for the room.
 		r.work.rooms.add(h.room)
 		if r.cfg.LimitGrowth {
-			r.growth.opened(r.cost(n))
+			r.growth.opened(r.grownBy(n))
 		}
 	case opened != nil && !held: // another caller was faster
 		err = opened.join(n)
@@ -283,8 +286,9 @@ func (u *use) hold() bool {
 }
 
 // LapseAfter makes the hosting end with ErrLapsed when it has not been touched for d. The room's pin then
-// expires. If units are reserved for the room, its hosting ends with the reservation instead. Use LapseAfter if the host does not know when a room ends, or may crash before the room ends. With
-// 0, the default, the hosting never lapses.
+// expires. If units are reserved for the room, its hosting ends with the reservation instead. Use LapseAfter if the
+// host does not know when a room ends, or may crash before the room ends. With 0, the default, the hosting never
+// lapses.
 func (h *Hosting) LapseAfter(d time.Duration) {
 	h.r.hosts.mu.Lock()
 	defer h.r.hosts.mu.Unlock()

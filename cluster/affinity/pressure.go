@@ -89,11 +89,10 @@ func (k *keeper) measure(s *cluster.Snapshot) {
 	since := time.Now()
 	_, sum := k.loads()
 	k.counts.ahead.Store(sum.ahead)
-	if !k.cfg.ReportLoad {
-		k.reportAhead(sum.unused)
-	} else if sum.units != k.reported {
-		k.reported = sum.units
-		k.work.setLoad(sum.units)
+	k.reportAhead(sum.unused)
+	if used := sum.units - sum.unused; k.cfg.ReportLoad && used != k.reported {
+		k.reported = used
+		k.work.setLoad(used)
 	}
 	k.own = k.ownLoad(sum.units)
 	k.limitGrowth(s, since)
@@ -113,15 +112,19 @@ type ownLoad struct {
 	computed int64 // units of the rooms that are hosted here, if ReportLoad is set. computed falls as soon as a room has moved away.
 	measured int64 // units that the application has measured, which include rooms that have just moved away; lease.NoLoad: none
 	used     int64 // the part of measured that follows from the tightest resource; lease.NoLoad: not known
+	ahead    int64 // the part of measured that is reserved and not used
 	hosted   int64 // units of the rooms that are hosted here
 }
 
 // ownLoad returns the load of this node, which hosts rooms of this many units.
 func (k *keeper) ownLoad(hosted int64) ownLoad {
 	reported := k.agent.Load()
-	own := ownLoad{measured: max(0, reported.Total()), used: reported.Used, hosted: hosted}
+	own := ownLoad{measured: max(0, reported.Total()), used: reported.Used, ahead: reported.Ahead, hosted: hosted}
 	if k.cfg.ReportLoad {
 		own.computed, own.measured = hosted, reported.Used
+		if reported.Used != lease.NoLoad {
+			own.measured = capacity.Plus(reported.Used, reported.Ahead)
+		}
 	}
 	return own
 }

@@ -42,7 +42,9 @@ func (k *keeper) relieve(ctx context.Context, s *cluster.Snapshot) {
 		room, err := k.relieveOne(ctx, s, excess, weigh)
 		if room.Name == "" {
 			k.sayRelieving(s, excess)
-			k.sayStuck(excess)
+			if time.Now().Before(k.due) {
+				k.sayStuck(excess)
+			}
 			break
 		}
 		k.mover.Departed(time.Now(), room.Units)
@@ -72,7 +74,7 @@ func (k *keeper) excess(s *cluster.Snapshot) int64 {
 // cost, because otherwise the node would move too many rooms, and would overload the nodes that get them.
 func (k *keeper) weigh() func(cost int64) int64 {
 	load, hosted := k.load, k.own.hosted
-	if k.own.used < k.own.measured || load <= hosted {
+	if k.own.used < k.own.measured-k.own.ahead || load <= hosted {
 		return func(cost int64) int64 { return cost }
 	}
 	return func(cost int64) int64 { return capacity.Scale(cost, load, hosted) }

@@ -73,7 +73,7 @@ type work struct {
 	countAgain atomic.Int64                  // when to ask the Counter again, in Unix nanoseconds
 
 	setLoad     func(units int64) // nil: the application measures the load
-	aheadLoad   func(units int64) // nil: ReportLoad is set
+	aheadLoad   func(units int64) // sets what rooms do not use of their reservations
 	releaseLoad func()
 	stop        context.CancelFunc
 	unnotify    func() // stops the calls of changed
@@ -120,10 +120,9 @@ func Start(agent *cluster.Agent, store pinstore.Store, cfg Config) (*Resolver, e
 	r.store.agreement.Settings, r.store.agreement.Keys = settingsOf(node, cfg), agent.KeyFingerprints
 	_ = r.agree(r.self()) // if the store fails, it is asked again with the first heartbeat
 	err := r.store.agreement.Refused()
+	r.work.aheadLoad = agent.ReserveLoad()
 	if err == nil && cfg.ReportLoad {
 		r.work.setLoad, r.work.releaseLoad, err = agent.ComputeLoad()
-	} else {
-		r.work.aheadLoad = agent.ReserveLoad()
 	}
 	if err != nil {
 		stop()
@@ -175,10 +174,9 @@ func (r *Resolver) Close() error {
 		r.work.unregister()
 		r.work.stop()
 		r.work.wait.Wait()
+		r.work.aheadLoad(0)
 		if r.cfg.ReportLoad {
 			r.work.releaseLoad()
-		} else {
-			r.work.aheadLoad(0)
 		}
 		r.work.unnotify()
 		r.hosts.close(ErrClosed)

@@ -109,8 +109,8 @@ func TestMemberOnAnotherStore(t *testing.T) {
 func TestMemberWithoutStore(t *testing.T) {
 	inFleet(t, "a b", func(t *testing.T, f *fleet) {
 		f.Start("capacity")
-		f.StartWith("none", clustertest.WithConfig(func(c *cluster.Config) { c.Capacity = 0 }))
-		f.StartWith("before", clustertest.WithConfig(func(c *cluster.Config) { c.Capacity = 0 }))
+		f.StartWith("none", clustertest.WithConfig(func(c *cluster.Config) { c.Capacity, c.Resources = 0, nil }))
+		f.StartWith("before", clustertest.WithConfig(func(c *cluster.Config) { c.Capacity, c.Resources = 0, nil }))
 		f.resolver("before")
 		time.Sleep(silenceTime)
 		f.silent("at first", "a", "capacity")

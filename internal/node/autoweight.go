@@ -95,6 +95,12 @@ func nextWeight(base, was uint32, ratio float64) uint32 {
 		return was
 	}
 	factor := min(max(1/math.Sqrt(ratio), 1/weightStep), weightStep)
+	next := uint64(math.Round(float64(was) * factor))
+	if next == uint64(was) { // a small weight
+		if next++; ratio > 1 {
+			next -= 2
+		}
+	}
 	low, high := (uint64(base)+weightRange-1)/weightRange, min(uint64(base)*weightRange, lease.MaxWeight)
-	return uint32(min(max(uint64(math.Round(float64(was)*factor)), low), high))
+	return uint32(min(max(next, low), high))
 }
