@@ -68,7 +68,7 @@ func (e Examination) redis() []Check {
 }
 
 // scriptPlace is what Redis adds to an error of a script.
-var scriptPlace = regexp.MustCompile(`\s*script: [0-9a-f]{40}, on @user_script:\d+\.?`) //nolint:gochecknoglobals // a constant
+var scriptPlace = regexp.MustCompile(`\s*script: [0-9a-f]{40}, on @user_script:\d+\.?`)
 
 // storeTrouble says what is wrong with the store: it does not answer, or it refuses commands.
 func storeTrouble(problem, store string) string {
