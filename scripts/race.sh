@@ -18,7 +18,7 @@ race=(-race)
 mapfile -t packages < <(comm -23 <(go list ./... | sort) <(go list ${PURE:-} 2>/dev/null | sort))
 for try in 1 2 3; do
 	status=0
-	go test "${race[@]}" -p 3 -skip "^(${ROLLING:-})\$" "${packages[@]}" 2>&1 | tee "$log" || status=$?
+	go test "${race[@]}" -timeout 20m -p 3 -skip "^(${ROLLING:-})\$" "${packages[@]}" 2>&1 | tee "$log" || status=$?
 	((status)) || exit 0
 	# A nil pointer in Go code is a panic and a failed test; this line is neither.
 	grep -qE '^SIGSEGV: segmentation violation$|ThreadSanitizer: CHECK failed' "$log" || exit "$status"

@@ -55,7 +55,7 @@ func TestHeadroom(t *testing.T) {
 // startMute starts a node that reports no load.
 func (f *fleet) startMute(id string, capacity int64) {
 	f.t.Helper()
-	f.StartWith(id, clustertest.WithConfig(func(c *cluster.Config) { c.Capacity = capacity }))
+	f.StartWith(id, clustertest.WithConfig(func(c *cluster.Config) { c.Capacity, c.Resources = capacity, nil }))
 	r, err := affinity.Start(f.Agent(id), f.store, f.cfg)
 	if err != nil {
 		f.t.Fatal(err)

@@ -20,7 +20,7 @@ import (
 func TestDashboard(t *testing.T) {
 	t.Parallel()
 	redis := redistest.Start(t)
-	args := append(calm(), "--capacity", "1000", "--report-load", "--redis", redis.URL())
+	args := append(calm(), "--capacity", "1000", "--resources", "cpu=100", "--report-load", "--redis", redis.URL())
 	a := agent(t, "a", args...)
 	args = append(args, "--join", a.Gossip)
 	b, c, d := agent(t, "b", args...), agent(t, "c", args...), agent(t, "d", args...)

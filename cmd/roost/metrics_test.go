@@ -56,7 +56,7 @@ func values(t *testing.T, text string) map[string]float64 {
 // metrics of Go and of the process.
 func TestMetrics(t *testing.T) {
 	t.Parallel()
-	a, b := pair(t, redistest.Start(t), calm()...)
+	a, b := pair(t, redistest.Start(t), append(calm(), "--resources", "cpu=100")...)
 	for i := range 20 {
 		pinRoom(t, a, fmt.Sprint("room-", i), 2)
 	}
