@@ -109,7 +109,7 @@ func TestNewerTable(t *testing.T) {
 		if waited := time.Since(began); waited < 200*time.Millisecond {
 			t.Errorf("waited for %v", waited)
 		}
-		if status.Code(err) != codes.Unavailable || !strings.Contains(err.Error(), "is no member") {
+		if status.Code(err) != codes.Unavailable || !strings.Contains(err.Error(), "is not a member") {
 			t.Errorf("an owner that stays away: %v", err)
 		}
 	}
