@@ -31,9 +31,10 @@ type Config struct {
 	Budget time.Duration
 
 	// Cost returns the units of load that a room costs its node, unless the demand has Units. Prefer and
-	// Require are not set in d. Cost must be quick and only depend on its argument. A node with a different
-	// Cost or MinCost fails with ErrSettings. Nodes detect a difference by comparing the costs of a few
-	// sample demands with up to 1,000 participants. Default Demand.Streams.
+	// Require are not set in d. Cost must be quick, must only depend on its argument, and must not call the
+	// Resolver, which may hold a lock. A node with a different Cost or MinCost fails with ErrSettings. Nodes
+	// detect a difference by comparing the costs of a few sample demands with up to 1,000 participants.
+	// Default Demand.Streams.
 	Cost func(d Demand) int64
 
 	// AnyCost allows this node to run together with nodes that have another Cost or MinCost. Set it for a

@@ -68,7 +68,7 @@ func (s *Store) Reservations(ctx context.Context) ([]pinstore.Reservation, error
 	for _, member := range members {
 		r, err := parseReservation(member)
 		if err != nil {
-			return nil, storeError(what, fmt.Errorf("key %q: member %.80q: %w", key[0], member, err))
+			continue // of a later release, or not of roost; the other reservations must still count
 		}
 		if i, twice := at[r.Room]; twice {
 			all[i] = r // members are sorted by their ends

@@ -124,8 +124,8 @@ func (a *Agent) rooms() []Setting {
 		},
 		{
 			Name: "redis", Arg: "URL", Secret: true, Set: StoreURL(&a.Store),
-			Usage: "pin rooms to nodes in this Redis: redis://user:password@host:6379/0. Other users of the machine can read a " +
-				"password here, but not in ROOST_REDIS or --redis-file. memory keeps pins in this process, for a single agent",
+			Usage: "pin rooms to nodes in this Redis: redis://user:password@host:6379/0, or memory: for a single agent. " +
+				"Other users of the machine can read a password here, but not in ROOST_REDIS or --redis-file",
 		},
 		{
 			Name: "redis-file", Arg: "FILE", Set: a.secret(func(b []byte) error { return StoreURL(&a.Store)(string(b)) }),
