@@ -155,14 +155,14 @@ func TestReusedAddress(t *testing.T) {
 				x := w.start(tt.id, addr2, with(join...))
 				time.Sleep(10 * time.Second)
 				lines := x.log.String()
-				for range 30 {
+				for range 12 {
 					time.Sleep(10 * time.Second)
 					if !slices.Equal(a.ids(), want) || !slices.Equal(x.ids(), theirs) || a.Err() != nil || x.Err() != nil {
 						t.Fatalf("one cluster has %v (%v), the other %v (%v)", a.ids(), a.Err(), x.ids(), x.Err())
 					}
 				}
 				if n := strings.Count(x.log.String()[len(lines):], "\n"); n > 5 {
-					t.Errorf("%d lines in 5 minutes:\n%s", n, x.log.String()[len(lines):])
+					t.Errorf("%d lines in 2 minutes:\n%s", n, x.log.String()[len(lines):])
 				}
 			})
 		})

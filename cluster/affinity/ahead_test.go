@@ -447,7 +447,7 @@ func TestReservationOutlivesRoom(t *testing.T) {
 func TestReservedRoomIsEmpty(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFleet(t, pinstore.NewMemory(), affinity.Config{ReportLoad: true}, "a", "b", "c")
-		at := f.reserve("a", 600, 10*time.Minute)
+		at := f.reserve("a", 600, 4*time.Minute)
 		f.hostAt(at, "r", 30)
 		time.Sleep(counted)
 		f.crash(at)
@@ -465,7 +465,7 @@ func TestReservedRoomIsEmpty(t *testing.T) {
 		if lost(h) {
 			t.Errorf("lost: %v", h.Err())
 		}
-		time.Sleep(10 * time.Minute)
+		time.Sleep(4 * time.Minute)
 		f.carries("over", next, 0)
 		wantLost(t, h, affinity.ErrReleased)
 	})
@@ -475,12 +475,12 @@ func TestReservedRoomIsEmpty(t *testing.T) {
 func TestReservedRoomIsTouchedAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFleet(t, pinstore.NewMemory(), affinity.Config{ReportLoad: true}, "a", "b", "c")
-		at := f.reserve("a", 600, 10*time.Minute)
+		at := f.reserve("a", 600, 3*time.Minute)
 		h := f.hostAt(at, "r", 30)
 		h.LapseAfter(30 * time.Second)
 		time.Sleep(40*time.Second + counted)
 		f.carries("not reported", at, 600)
-		for range 11 * 3 {
+		for range 4 * 3 {
 			h.Touch(30)
 			time.Sleep(20 * time.Second)
 		}

@@ -125,8 +125,8 @@ func TestRecordedTraffic(t *testing.T) {
 	t.Logf("%d of %d messages are recorded", len(r.messages), r.seen)
 	begin, stay := c.Elapsed(), c.IDs()
 	later := []time.Duration{time.Second, 10 * time.Second, 2 * time.Minute, 10 * time.Minute, time.Hour}
-	if testing.Short() {
-		later = later[:4]
+	if !*long {
+		later = []time.Duration{time.Second, 2 * time.Minute, time.Hour}
 	}
 	for _, at := range later {
 		c.Run(begin + at - c.Elapsed())
