@@ -197,17 +197,17 @@ func TestNobodyIsSilent(t *testing.T) {
 	for name, trouble := range map[string]func(f *fleet, data *replaced, all []*faulty){
 		"the store is away": func(_ *fleet, _ *replaced, all []*faulty) {
 			each(all, func(s *faulty) { s.fails.Store(true) })
-			time.Sleep(time.Minute)
+			time.Sleep(silenceTime)
 			each(all, func(s *faulty) { s.fails.Store(false) })
 		},
 		"the store hangs, and comes back to one after the other": func(_ *fleet, _ *replaced, all []*faulty) {
 			each(all, func(s *faulty) { s.hangs.Store(true) })
-			time.Sleep(time.Minute)
+			time.Sleep(silenceTime)
 			each(all, func(s *faulty) { s.hangs.Store(false); time.Sleep(2 * time.Second) })
 		},
 		"the store is slow": func(_ *fleet, _ *replaced, all []*faulty) {
 			each(all, func(s *faulty) { s.heartbeatPause.Store(int64(120 * time.Millisecond)) })
-			time.Sleep(time.Minute)
+			time.Sleep(silenceTime)
 		},
 		"the store loses its data": func(_ *fleet, data *replaced, _ []*faulty) {
 			for range 5 {
@@ -231,18 +231,18 @@ func TestNobodyIsSilent(t *testing.T) {
 		"a clock is behind": func(f *fleet, _ *replaced, _ []*faulty) {
 			f.StartWith("behind", clustertest.WithClockOffset(-4*time.Second))
 			f.resolver("behind")
-			time.Sleep(time.Minute)
+			time.Sleep(silenceTime)
 		},
 		"a node drains": func(f *fleet, _ *replaced, _ []*faulty) {
 			if err := f.Agent("c").Drain(f.t.Context()); err != nil {
 				f.t.Error(err)
 			}
 			_ = f.rooms["c"].Close()
-			time.Sleep(time.Minute)
+			time.Sleep(silenceTime)
 		},
 		"the network is split": func(f *fleet, _ *replaced, _ []*faulty) {
 			f.Split([]string{"a"}, []string{"b", "c"})
-			time.Sleep(time.Minute)
+			time.Sleep(silenceTime)
 			f.Heal()
 		},
 	} {
@@ -261,7 +261,7 @@ func TestNobodyIsSilent(t *testing.T) {
 				go func() {
 					defer close(done)
 					trouble(f, data, all)
-					time.Sleep(time.Minute)
+					time.Sleep(silenceTime)
 				}()
 				for over := false; !over; {
 					select {

@@ -169,7 +169,7 @@ func TestVoidPin(t *testing.T) {
 // A node restarts after its lease has expired, but before its heartbeat in the store expires. The earlier incarnation
 // must count as dead.
 func TestRestartBeforeHeartbeatExpires(t *testing.T) {
-	for i := range time.Duration(8) {
+	for i := range time.Duration(5) {
 		inFleet(t, "a b c", func(t *testing.T, f *fleet) {
 			for _, room := range names(100) {
 				f.resolve("a", room, 2)
@@ -177,7 +177,7 @@ func TestRestartBeforeHeartbeatExpires(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			time.Sleep(5*time.Second + i*170*time.Millisecond)
+			time.Sleep(5*time.Second + i*270*time.Millisecond)
 			earlier := pins(t, f.store)["r-0"].Incarnation
 			f.crash("c")
 			for len(f.Agent("a").Members()) > 2 || len(f.Agent("b").Members()) > 2 {

@@ -12,7 +12,7 @@ import (
 
 // A node whose rooms grow beyond its capacity moves some of them to the other nodes, until its load is below the low
 // mark. No participant is without a connection, and no room moves twice.
-func TestOverloadedNodeMovesCalls(t *testing.T) {
+func TestRebalance(t *testing.T) {
 	t.Parallel()
 	args := []string{"-capacity", "40", "-rebalance", "90"}
 	try(t, plan{nodes: "abc", rooms: 9, subscribers: 1, args: func(string) []string { return args }}, overloaded)

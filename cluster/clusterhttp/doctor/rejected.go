@@ -18,7 +18,7 @@ var rejections = []struct{ reason, what, means, do string }{ //nolint:gochecknog
 	{
 		"wrong_key", "gossip that no key of this node decrypts",
 		"a node there has a different key or none, so it and this node cannot be in one cluster; if the finding lists all other nodes, this node has the wrong key",
-		"if a node of this cluster runs there, compare its --key-file with the output of roost keys, and give it the cluster's key",
+		"if a node of this cluster runs there, compare the fingerprints that roost keys shows here and, with --addr, there; then give it this cluster's key",
 	},
 	{
 		"wrong_cluster", "gossip of another cluster",
