@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/roost-cluster/roost/cluster"
 	"github.com/roost-cluster/roost/cluster/affinity"
 	"github.com/roost-cluster/roost/cluster/clusterhttp"
 	"github.com/roost-cluster/roost/cmd/roost/internal/fakeagent"
@@ -249,9 +250,26 @@ func TestKeygen(t *testing.T) {
 	if again, _, _ := settings.Token(path); code != exitFailed || !strings.Contains(problem, path+" exists") || again != content {
 		t.Errorf("onto an existing file: %d %q", code, problem)
 	}
+	both := replaceFile(t, filepath.Join(dir, "both"), content+"\n"+first)
+	prints := cluster.KeyFingerprint(key) + "\n" + cluster.KeyFingerprint(decoded(t, first)) + "\n"
+	if code, out, problem := roost(t, "keygen", "--show", both); code != 0 || out != prints || problem != "" {
+		t.Errorf("keygen --show: %d %q %q, want %q", code, out, problem, prints)
+	}
+	if code, out, problem := roost(t, "keygen", "--show", both, "--out", "x"); code != exitUsage || out != "" || !strings.Contains(problem, "only one") {
+		t.Errorf("keygen --show --out: %d %q %q", code, out, problem)
+	}
 	if code, _, problem := roost(t, "keygen", "--out", filepath.Join(dir, "no", "key")); code != exitFailed || problem == "" {
 		t.Errorf("into no directory: %d %q", code, problem)
 	}
+}
+
+func decoded(t *testing.T, line string) []byte {
+	t.Helper()
+	key, err := base64.StdEncoding.DecodeString(strings.TrimSpace(line))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return key
 }
 
 func TestVersion(t *testing.T) {

@@ -25,20 +25,25 @@ import (
 const keyBytes = 32
 
 func (p *program) keygenCommand() *cobra.Command {
-	var out string
+	var out, show string
 	return p.withSettings(&cobra.Command{
-		Use:   "keygen [--out FILE]",
+		Use:   "keygen [--out FILE | --show FILE]",
 		Short: "Generate a key that encrypts gossip",
 		Long: `Generate a key of 32 random bytes, in base64, for --key-file of all nodes. Nodes without it can
 neither join the cluster nor read its messages. A key file may have several lines: the first
 key encrypts, and all keys decrypt. So a cluster can change its key without an interruption, and
 roost keys takes each step on all nodes.`,
 		Example: `  roost keygen --out roost.key        only you can read the file; never overwrites a file
-  roost keygen > roost.key`,
+  roost keygen > roost.key
+  roost keygen --show roost.key       compare with roost keys`,
 		Args: takes(),
 	}, []settings.Setting{
 		{Name: "out", Arg: "FILE", Set: settings.Nonempty(&out), Usage: "write the key to a new FILE that only you can read"},
+		{Name: "show", Arg: "FILE", Set: settings.Nonempty(&show), Usage: "generate no key, but print the fingerprints of the keys in FILE"},
 	}, func(context.Context) error {
+		if show != "" {
+			return p.showKeys(show, out)
+		}
 		key := make([]byte, keyBytes)
 		_, _ = rand.Read(key) // never returns an error
 		line := base64.StdEncoding.EncodeToString(key) + "\n"
@@ -48,6 +53,24 @@ roost keys takes each step on all nodes.`,
 		}
 		return writeNew(out, line)
 	})
+}
+
+// showKeys prints the fingerprints of the keys in a file, one per line, in the order of the file.
+func (p *program) showKeys(path, out string) error {
+	if out != "" {
+		return settings.UsageError("--show generates no key for --out: give only one of them")
+	}
+	keys, warning, err := settings.Keys(path)
+	if warning != "" {
+		term.Complain(p.stderr, "warning: "+warning)
+	}
+	if err != nil {
+		return settings.UsageError(fmt.Sprintf("--show %q: %v", path, err))
+	}
+	for _, key := range keys {
+		_, err = fmt.Fprintln(p.stdout, cluster.KeyFingerprint(key))
+	}
+	return err
 }
 
 // writeNew creates a file that only its owner can read. writeNew never overwrites a file, because a cluster

@@ -198,7 +198,7 @@ func TestChecks(t *testing.T) {
 				{Reason: "wrong_key", Over: "tcp", From: "10.0.0.7", Count: 12, AgoMS: 3_000},
 				{Reason: "wrong_key", Over: "udp", From: "10.0.0.7:7946", Count: 40, AgoMS: 4_000},
 			}
-		}), "gossip: warn: gossip that no key of this node decrypts, from 10.0.0.7 (tcp, 3s ago), 10.0.0.7:7946 (udp, 4s ago)"},
+		}), "gossip: warn: gossip that no key of this node decrypts, from 10.0.0.7 (tcp, 12 in all, latest 3s ago), 10.0.0.7:7946 (udp, 40 in all, latest 4s ago)"},
 		"another cluster, and an address outside": {after(func(l *Look) {
 			l.Stats.Rejected = []report.Rejection{
 				{Reason: "wrong_cluster", Over: "tcp", From: "10.0.0.8", Cluster: "prod\xff" + strings.Repeat("x", 200), Count: 1},
@@ -206,7 +206,7 @@ func TestChecks(t *testing.T) {
 				{Reason: "not_allowed", Over: "tcp", From: "10.0.0.9", Count: 1},
 			}
 		}), `gossip: warn: gossip of another cluster, from 10.0.0.8 ("prod?` + strings.Repeat("x", 59) +
-			`", tcp, 0s ago), 10.0.0.9:53 (no name, udp, 0s ago) + gossip: warn: gossip from outside --gossip-allow, from 10.0.0.9 (tcp, 0s ago)`},
+			`", tcp, 1 in all, latest 0s ago), 10.0.0.9:53 (no name, udp, 1 in all, latest 0s ago) + gossip: warn: gossip from outside --gossip-allow, from 10.0.0.9 (tcp, 1 in all, latest 0s ago)`},
 		"another key, long ago": {after(func(l *Look) {
 			l.Stats.Counts.WrongKey = 12
 			l.Stats.Rejected = []report.Rejection{{Reason: "wrong_key", Over: "tcp", From: "10.0.0.7", Count: 12, AgoMS: 601_000}}
@@ -437,6 +437,17 @@ func TestTablesWhileIsolated(t *testing.T) {
 		if c := (Examination{Before: l, After: l}).tables(); c.Status != OK || !strings.Contains(c.Finding, "not checked while it is isolated") {
 			t.Errorf("in sync %v: %+v", inSync, c)
 		}
+	}
+}
+
+// A seed whose id another process has taken is not missing, but the finding names it.
+func TestTakenSeed(t *testing.T) {
+	l := healthyLook()
+	replacedAt("10.0.0.9:7946")(&l)
+	l.Members.Members[1].Addr = "10.0.0.9:7946"
+	c := (Examination{Before: l, After: l}).seeds()
+	if c.Status != OK || !strings.Contains(c.Finding, "another process took the node's id: 10.0.0.2:7946") {
+		t.Errorf("%+v", c)
 	}
 }
 

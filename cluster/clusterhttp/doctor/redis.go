@@ -105,17 +105,17 @@ func (e Examination) load() []Check {
 			full++
 		}
 	}
-	const more = "start more nodes, or raise --capacity if the machines can carry more"
+	const higher = "raise --capacity if the machines can carry more"
 	switch {
 	case nodes > 0 && full == nodes:
 		return []Check{{
 			"load", Warn, "no node has headroom for new rooms" + listed("; overloaded: ", over),
-			"new rooms fill nodes above their ceilings, or are refused with --hard-ceiling", more,
+			"new rooms fill nodes above their ceilings, or are refused with --hard-ceiling", "start more nodes, or " + higher,
 		}}
 	case len(over) > 0:
 		return []Check{{
 			"load", Warn, "overloaded: " + few(over), "calls there may suffer. Rooms that are there stay, unless the agent runs with --rebalance",
-			more + "; roost rooms lists the rooms of a node, and roost room move moves one",
+			"see roost rooms --node ID, and move some of its rooms with roost room move. If no other node has room for them (roost room NAME), start one first. Or " + higher,
 		}}
 	}
 	return nil

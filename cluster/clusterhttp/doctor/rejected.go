@@ -18,7 +18,7 @@ var rejections = []struct{ reason, what, means, do string }{ //nolint:gochecknog
 	{
 		"wrong_key", "gossip that no key of this node decrypts",
 		"a node there has a different key or none, so it and this node cannot be in one cluster; if the finding lists all other nodes, this node has the wrong key",
-		"if a node of this cluster runs there, compare the fingerprints that roost keys shows here and, with --addr, there; then give it this cluster's key",
+		"if a node of this cluster runs there, compare roost keys here with roost keygen --show and its --key-file there, and give it this cluster's key",
 	},
 	{
 		"wrong_cluster", "gossip of another cluster",
@@ -45,11 +45,11 @@ func (e Examination) rejected() (checks []Check) {
 		var from []string
 		forgeable := false
 		for _, r := range sources {
-			text := fmt.Sprintf("%s (%s, %s ago)", r.From, r.Over, ms(r.AgoMS).Round(time.Second))
+			over := r.Over
 			if r.Reason == "wrong_cluster" {
-				text = fmt.Sprintf("%s (%s, %s, %s ago)", r.From, clusterName(r.Cluster), r.Over, ms(r.AgoMS).Round(time.Second))
+				over = clusterName(r.Cluster) + ", " + over
 			}
-			from = append(from, text)
+			from = append(from, fmt.Sprintf("%s (%s, %d in all, latest %s ago)", r.From, over, r.Count, ms(r.AgoMS).Round(time.Second)))
 			forgeable = forgeable || r.Over == "udp"
 		}
 		do := k.do

@@ -13,7 +13,6 @@ import (
 // resolve them differently than the agent's machine.
 func (e Examination) seeds() Check {
 	f := e.findSeeds()
-	f.missing = slices.DeleteFunc(f.missing, e.isShared)
 	alone := len(e.After.Members.Members) < 2
 	itself, prevent := "it forms its own cluster, and assumes that it owns every key", ""
 	switch {
@@ -79,12 +78,13 @@ func (e Examination) seedless() Check {
 type foundSeeds struct {
 	present []string // seeds at the addresses of members
 	lost    []string // seeds at the addresses of lost members, which the check members reports
+	taken   []string // seeds at the addresses of processes whose ids others have taken, which another check reports
 	missing []string
 	names   []string
 }
 
 func (f foundSeeds) none() bool {
-	return len(f.present)+len(f.lost)+len(f.missing)+len(f.names) == 0
+	return len(f.present)+len(f.lost)+len(f.taken)+len(f.missing)+len(f.names) == 0
 }
 
 // String describes the seeds. Call String only if no seed is missing.
@@ -93,7 +93,7 @@ func (f foundSeeds) String() string {
 	for _, p := range []struct {
 		text  string
 		seeds []string
-	}{{"members: ", f.present}, {"lost members: ", f.lost}, {"names, not looked up: ", f.names}} {
+	}{{"members: ", f.present}, {"lost members: ", f.lost}, {"another process took the node's id: ", f.taken}, {"names, not looked up: ", f.names}} {
 		if len(p.seeds) > 0 {
 			parts = append(parts, p.text+few(p.seeds))
 		}
@@ -116,6 +116,8 @@ func (e Examination) findSeeds() (f foundSeeds) {
 			f.present = append(f.present, seed)
 		case slices.ContainsFunc(m.Lost, func(l report.Lost) bool { return l.Reason != lease.Departed && same(l.Addr, addr) }):
 			f.lost = append(f.lost, seed)
+		case e.isShared(seed):
+			f.taken = append(f.taken, seed)
 		default:
 			f.missing = append(f.missing, seed)
 		}
