@@ -151,7 +151,7 @@ models: ## every state of the larger worlds of the models of rooms and handoff, 
 soak: ## calls of 300 bots for FOR=30m, with a fault every 20 s, as a table of gaps and of growth; PICTURES=30 needs an idle machine
 	$(STEP) 'calls under faults' sh -c 'cd examples/sfu && go test -count=1 -v -timeout 24h -run "TestSoak$$" . -soak $(or $(FOR),30m) -pictures $(or $(PICTURES),10)'
 
-track-record: ## repeat the bugs in docs/dev/track-record.md: each must show without its fix, and not with it; takes ten minutes, and longer the first time
+track-record: ## repeat the bugs in docs/dev/track-record.md: each must show without its fix, and not with it; takes five minutes, and longer the first time
 	$(STEP) 'track record' scripts/track-record.sh
 
 vuln: build ## known vulnerabilities of the dependencies, in what roost calls; needs the network
