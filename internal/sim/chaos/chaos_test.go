@@ -44,7 +44,7 @@ func TestSchedules(t *testing.T) {
 		workers.Go(func() {
 			for i := next.Add(1) - 1; i < n; i = next.Add(1) - 1 {
 				w := run(draw(begin + i))
-				if r.add(w); *first && w.failure != nil {
+				if r.add(w); *first && r.found.checks && r.found.auditor {
 					next.Store(n)
 				}
 			}
@@ -66,6 +66,7 @@ type report struct {
 	mu           sync.Mutex
 	begin, shown time.Time
 	ran, failed  int
+	found        struct{ checks, auditor bool }
 	virtual      time.Duration
 }
 
@@ -77,7 +78,9 @@ func (r *report) add(w *world) {
 	defer r.mu.Unlock()
 	r.ran++
 	r.virtual += w.Elapsed()
-	if w.failure != nil {
+	r.found.checks = r.found.checks || w.failure != nil
+	r.found.auditor = r.found.auditor || w.objection() != nil
+	if w.bad() {
 		r.failed++
 	}
 	r.print(w)
@@ -97,25 +100,31 @@ func (r *report) line() {
 }
 
 func (r *report) print(w *world) {
-	if w.failure != nil && r.shrink {
+	if w.bad() && r.shrink {
 		w = shrink(w)
 	}
-	if r.story || w.failure != nil && r.shrink {
+	if r.story || w.bad() && r.shrink {
 		_, _ = fmt.Fprintf(r.out, "seed %d: %v\n%s\n", w.s.seed, w.s, strings.Join(w.story, "\n"))
 	}
 	if w.failure != nil {
-		_, _ = fmt.Fprintf(r.out, "seed %d failed: %v\n  again: go test ./internal/sim/chaos -run Schedules -seed %d -shrink\n",
-			w.s.seed, w.failure, w.s.seed)
+		_, _ = fmt.Fprintf(r.out, "seed %d failed: %v\n", w.s.seed, w.failure)
+	}
+	if o := w.objection(); o != nil {
+		_, _ = fmt.Fprintf(r.out, "seed %d: the auditor objects: %v\n", w.s.seed, o)
+	}
+	if w.bad() {
+		_, _ = fmt.Fprintf(r.out, "  again: go test ./internal/sim/chaos -run Schedules -seed %d -shrink\n", w.s.seed)
 	}
 }
 
-// shrink removes steps from a schedule as long as the same invariant fails.
+// shrink removes steps from a schedule as long as the same invariant fails, or the same rule of the auditor if no
+// invariant does.
 func shrink(w *world) *world {
 	for chunk := len(w.s.steps) / 2; chunk > 0; chunk /= 2 {
 		for at := 0; at+chunk <= len(w.s.steps); {
 			less := w.s
 			less.steps = slices.Delete(slices.Clone(w.s.steps), at, at+chunk)
-			if x := run(less); x.failure != nil && x.failure.invariant == w.failure.invariant {
+			if x := run(less); x.bad() && x.verdict() == w.verdict() {
 				w = x
 			} else {
 				at += chunk
@@ -123,6 +132,14 @@ func shrink(w *world) *world {
 		}
 	}
 	return w
+}
+
+// verdict returns the invariant or rule that does not hold.
+func (w *world) verdict() string {
+	if w.failure != nil {
+		return w.failure.invariant
+	}
+	return w.objection().invariant
 }
 
 // Two runs with the same seed are identical, including the time of each step and each log line.

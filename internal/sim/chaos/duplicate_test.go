@@ -61,6 +61,7 @@ func (w *world) endDuplicate(id string) {
 		w.duplicates[id].Crash()
 		w.duplicates[id].end = w.Elapsed()
 		delete(w.duplicates, id)
+		w.disturbed = w.Elapsed()
 		w.changed, w.checked, w.sides = w.Elapsed(), false, w.findSides()
 	}
 }

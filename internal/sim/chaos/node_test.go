@@ -34,6 +34,8 @@ type process struct {
 	overran     time.Duration // when it last ran a partition without waiting for all answers
 	wasFlapping bool          // back, at the last check
 
+	shown shown // to the auditor
+
 	woke   time.Duration       // when it last continued after a suspension
 	kept   uint64              // what it owned then and has owned ever since
 	others map[*process]uint64 // what members owned then and have owned ever since

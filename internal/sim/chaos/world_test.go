@@ -37,6 +37,9 @@ type world struct {
 	lastDecision map[string]time.Duration // when a node was cordoned last, or its cordon ended early
 	stepped      bool                     // a clock was wrong
 
+	audit     *audit
+	disturbed time.Duration // when the last step was
+
 	cuts    map[link]bool
 	calm    calm
 	double  map[pair]time.Duration // since when two nodes own the same
@@ -63,6 +66,7 @@ func newWorld(s schedule) *world {
 		parted:     make(map[link]time.Duration),
 		duplicates: make(map[string]*process),
 		calm:       calm{node: make(map[string]time.Duration), link: make(map[link]time.Duration)},
+		audit:      newAudit(s),
 		decisions:  make(map[lease.Cordon]*decision), lastDecision: make(map[string]time.Duration),
 	}
 	rng := rand.New(rand.NewPCG(s.seed, 6))
@@ -97,7 +101,7 @@ func (w *world) log(p *sim.Process, e node.Event) {
 	}
 }
 
-// run runs a schedule until its end or the first failure, and returns the world as it is then.
+// run runs a schedule until its end, or until both judges have found something, and returns the world as it is then.
 func run(s schedule) (w *world) {
 	w = newWorld(s)
 	defer func() {
@@ -111,7 +115,7 @@ func run(s schedule) (w *world) {
 	}
 	for _, step := range s.steps {
 		w.pass(step.after)
-		if w.failure != nil {
+		if w.over() {
 			return w
 		}
 		w.step(step.text, step.do)
@@ -135,18 +139,35 @@ func (w *world) traces() (messages, decisions uint64) {
 func (w *world) step(text string, do func(*world)) {
 	w.story = append(w.story, fmt.Sprintf("%12v  %s", w.Elapsed(), text))
 	do(w)
+	w.disturbed = w.Elapsed()
 	w.changed, w.checked, w.sides = w.Elapsed(), false, w.findSides()
 }
 
 // look is the time between two checks of the invariants.
 const look = 100 * time.Millisecond
 
-// pass lets time pass, but stops at the first failure.
+// pass lets time pass, but stops when both judges have found something.
 func (w *world) pass(d time.Duration) {
-	for ; d > 0 && w.failure == nil; d -= look {
+	for ; d > 0 && !w.over(); d -= look {
 		w.Run(min(d, look))
 		w.check()
+		w.observe()
 	}
+}
+
+// over reports whether an invariant has failed and the auditor objects, so that there is nothing more to find.
+func (w *world) over() bool { return w.failure != nil && w.objection() != nil }
+
+// bad reports whether an invariant has failed or the auditor objects.
+func (w *world) bad() bool { return w.failure != nil || w.objection() != nil }
+
+// objection returns the first objection of the auditor.
+func (w *world) objection() *failure {
+	if len(w.audit.Objections) == 0 {
+		return nil
+	}
+	o := w.audit.Objections[0]
+	return &failure{o.Rule, o.Text, o.At}
 }
 
 // rest ends all faults, and waits until nothing changes anymore.

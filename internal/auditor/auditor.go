@@ -1,0 +1,179 @@
+package auditor
+
+import (
+	"fmt"
+	"slices"
+	"time"
+)
+
+// Auditor judges a fleet. Use [New].
+type Auditor struct {
+	Settings
+	Objections []Objection // at most one for each rule
+
+	at      time.Duration
+	all     map[int]*track  // by Run
+	named   map[name]*track // by incarnation
+	running []*track        // that have not ended, the earliest first
+	trouble trouble
+	orders  map[string][]order  // of cordons, by id
+	tables  map[string][]string // owners, by candidates
+	double  map[[2]*track]time.Duration
+
+	skewed  bool          // a clock was wrong
+	shifted time.Duration // when cordons, flapping or processes last changed by themselves
+	judged  time.Duration // the last change before the last look of checkFleet
+	resting []*track      // that have agreed since then; nil = it is too early
+}
+
+// name identifies an incarnation.
+type name struct {
+	id     string
+	number uint64
+}
+
+// track is what the auditor remembers about a process.
+type track struct {
+	now            *Process
+	answer         *Answer // the last
+	mine           set     // what it owns by this answer
+	began, ended   time.Duration
+	left           bool
+	stopped        time.Duration // since when; 0 = not
+	suspended      bool
+	active         time.Duration // since when it answers and is active
+	trouble        time.Duration
+	twin           *track // another running process with the same id
+	twins, bothOwn time.Duration
+
+	known    map[name]*track          // its members
+	met      map[*track]time.Duration // since when they are members
+	dropped  map[*track]bool          // after they had ended
+	lost     map[string]*track
+	always   ledger
+	seldom   ledger
+	missed   Batch         // what the watcher that reads seldom has missed
+	must     set           // what it has to release before it owns it again
+	woke     time.Duration // when its host last continued after a suspension
+	kept     set
+	takers   map[*track]set
+	idle     time.Duration // since when it has to own nothing
+	table    *Table        // the last that was not stale
+	strange  time.Duration // since when a candidate is no member
+	waits    map[int]time.Duration
+	runs     map[int]time.Duration
+	overran  time.Duration
+	cordons  map[string]Cordon // in force
+	over     []Cordon          // that it has seen end
+	flapping bool
+}
+
+// New returns an auditor of a fleet.
+func New(s Settings) *Auditor {
+	return &Auditor{
+		Settings: s, all: make(map[int]*track), named: make(map[name]*track), orders: make(map[string][]order),
+		tables: make(map[string][]string), double: make(map[[2]*track]time.Duration), judged: -1,
+		trouble: trouble{links: make(map[Cut]time.Duration)},
+	}
+}
+
+// object records an objection, unless the rule was broken before.
+func (a *Auditor) object(rule, format string, args ...any) {
+	if !slices.ContainsFunc(a.Objections, func(o Objection) bool { return o.Rule == rule }) {
+		a.Objections = append(a.Objections, Objection{rule, fmt.Sprintf(format, args...), a.at})
+	}
+}
+
+// Observe judges the next observation.
+func (a *Auditor) Observe(o *Observation) {
+	a.at = o.At
+	a.order(o.Cordons)
+	for _, p := range o.Processes {
+		a.follow(p)
+	}
+	a.pairTwins()
+	a.note(o)
+	for _, t := range slices.Clone(a.running) {
+		a.checkTold(t, a.answered(t))
+		a.checkTimes(t)
+	}
+	a.checkPairs()
+	a.checkFleet(o)
+}
+
+// follow records what the harness knows about a process.
+func (a *Auditor) follow(p *Process) {
+	t := a.all[p.Run]
+	if t == nil {
+		t = &track{
+			began: a.at, active: a.at, known: make(map[name]*track), met: make(map[*track]time.Duration),
+			dropped: make(map[*track]bool), lost: make(map[string]*track), waits: make(map[int]time.Duration),
+			runs: make(map[int]time.Duration), cordons: make(map[string]Cordon),
+		}
+		a.all[p.Run] = t
+		a.running = append(a.running, t)
+		a.shifted = a.at
+	}
+	t.now = p
+	a.skewed = a.skewed || p.Clock != 0
+	if p.Incarnation != 0 {
+		a.named[name{p.ID, p.Incarnation}] = t
+	}
+	switch p.Status {
+	case Left, Dead:
+		t.ended, t.left, t.stopped, a.shifted = a.at, p.Status == Left, 0, a.at
+		a.running = slices.DeleteFunc(a.running, func(o *track) bool { return o == t })
+	case Paused, Suspended:
+		if t.suspended = p.Status == Suspended; t.stopped == 0 {
+			t.stopped = a.at
+		}
+	case Running:
+		if t.stopped > 0 {
+			a.continues(t, a.at-t.stopped)
+			t.stopped = 0
+		}
+	}
+}
+
+// continues records that a process continues after a pause.
+func (a *Auditor) continues(t *track, pause time.Duration) {
+	t.idle, t.active = 0, a.at
+	clear(t.waits)
+	if t.suspended {
+		t.woke = a.at
+	}
+	switch {
+	case !t.suspended && pause > a.TTL*7/8+tolerance:
+		t.must = slices.Clone(t.always.owned) // its lease ended an eighth of a TTL early
+	case t.suspended && pause > a.TTL:
+		t.kept, t.takers = slices.Clone(t.always.owned), make(map[*track]set)
+		for _, other := range t.known {
+			if other != nil && other != t && other.ended == 0 && other.stopped == 0 {
+				t.takers[other] = slices.Clone(other.owned())
+			}
+		}
+	}
+	t.suspended = false
+}
+
+// pairTwins finds running processes with the same id.
+func (a *Auditor) pairTwins() {
+	for _, t := range a.running {
+		t.twin = nil
+	}
+	for i, t := range a.running {
+		for _, o := range a.running[:i] {
+			if o.now.ID == t.now.ID && o.stopped == 0 {
+				t.twin, o.twin = o, t
+			}
+		}
+	}
+}
+
+// owned returns what a process answers that it owns.
+func (t *track) owned() set {
+	if t.stopped > 0 {
+		return nil
+	}
+	return t.mine
+}

@@ -1,0 +1,67 @@
+package auditor
+
+import (
+	"slices"
+	"time"
+)
+
+// order is a cordon that an operator has ordered.
+type order struct {
+	at, until time.Duration
+}
+
+const cordonEnds = 2 * time.Second // the largest difference between the ordered and the actual end
+
+func (a *Auditor) order(all []Cordon) {
+	for _, c := range all {
+		a.orders[c.ID] = append(a.orders[c.ID], order{a.at, c.Until})
+	}
+}
+
+// checkCordons checks which cordons have begun and ended in the view of a node.
+func (a *Auditor) checkCordons(t *track) {
+	cordons := make(map[string]Cordon, len(t.answer.Cordons))
+	for _, c := range t.answer.Cordons {
+		cordons[c.ID] = c
+		if len(a.orders[c.ID]) == 0 {
+			a.object("cordon", "%s knows a cordon of %s, which nobody has ordered", t.now.ID, c.ID)
+		}
+		before, known := t.cordons[c.ID]
+		if !known || !c.same(before) {
+			a.shifted = a.at
+		}
+		if !known && slices.ContainsFunc(t.over, c.same) {
+			a.object("cordon", "%s knows a cordon of %s again, which it has seen end", t.now.ID, c.ID)
+		}
+	}
+	for id, c := range t.cordons {
+		if _, still := cordons[id]; !still {
+			t.over = append(t.over, c)
+			a.shifted = a.at
+		}
+	}
+	t.cordons = cordons
+}
+
+// same reports whether c and o seem to be the same cordon.
+func (c Cordon) same(o Cordon) bool {
+	return c.ID == o.ID && c.Reason == o.Reason && (c.Until-o.Until).Abs() < 500*time.Millisecond
+}
+
+// checkLateCordons looks for cordons that should have ended. A node that was suspended and then cut off may not know
+// how late it is, and a wrong clock may have moved the time of the cluster.
+func (a *Auditor) checkLateCordons(t *track) {
+	if a.skewed {
+		return
+	}
+	for id := range t.cordons {
+		var last order
+		for _, o := range a.orders[id] {
+			last = order{max(last.at, o.at), max(last.until, o.until)}
+		}
+		lags := t.woke > 0 && max(a.trouble.cut, a.trouble.fleet) >= t.woke
+		if late := a.at - max(last.until, t.active); late > cordonEnds && !lags {
+			a.object("cordon", "%s knows a cordon of %s that ended %v ago", t.now.ID, id, late)
+		}
+	}
+}

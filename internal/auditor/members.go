@@ -1,0 +1,117 @@
+package auditor
+
+import "time"
+
+const (
+	leaves  = 2 * time.Second // until all nodes know that a node has left
+	publish = 3 * time.Second // for which a node may combine changes
+)
+
+// checkMembers compares the members in an answer with those in the answer before.
+func (a *Auditor) checkMembers(t *track) {
+	known := make(map[name]*track, len(t.answer.Members))
+	for _, m := range t.answer.Members {
+		n := name{m.ID, m.Incarnation}
+		other, before := t.known[n]
+		if other == nil {
+			other = a.named[n]
+		}
+		known[n] = other
+		switch {
+		case other == nil:
+			a.checkInvented(t, n)
+		case !before:
+			t.met[other] = a.at
+			a.checkNew(t, other)
+		}
+	}
+	for n, other := range t.known {
+		if _, still := known[n]; !still && other != nil {
+			delete(t.met, other)
+			a.checkLost(t, other, n)
+		}
+	}
+	t.known = known
+	flapping := false
+	for _, m := range t.answer.Members {
+		flapping = flapping || m.ID == t.now.ID && m.Flapping
+	}
+	if flapping != t.flapping {
+		t.flapping, a.shifted = flapping, a.at
+	}
+}
+
+// checkInvented checks a member that is no known incarnation of a process.
+func (a *Auditor) checkInvented(t *track, n name) {
+	for _, other := range a.running {
+		if other.now.ID == n.id {
+			return // it may just have taken a later incarnation
+		}
+	}
+	a.object("invented", "%s has a member %v, which never ran", t.now.ID, n)
+}
+
+func (a *Auditor) checkNew(t, other *track) {
+	switch ago := a.at - other.ended; {
+	case other.ended == 0:
+	case ago > a.goneAfter(t, other)+publish:
+		a.object("gone", "%s has a new member %s, which ended %v ago", t.now.ID, other.now.ID, ago)
+	case t.dropped[other] && a.atPeace(t, other):
+		a.object("gone", "%s takes %s back, which ended %v ago", t.now.ID, other.now.ID, ago)
+	}
+}
+
+func (a *Auditor) checkLost(t, other *track, n name) {
+	t.lost[other.now.ID] = other
+	if other.ended > 0 {
+		t.dropped[other] = true
+		return
+	}
+	current := n.number == other.now.Incarnation
+	if current && a.at-max(t.began, other.began) > a.TTL && a.atPeace(t, other) {
+		a.object("alive", "%s lost %s, which runs", t.now.ID, other.now.ID)
+	}
+}
+
+// checkReasons checks why members have left.
+func (a *Auditor) checkReasons(t *track) {
+	for i := range t.now.News {
+		for id, reason := range t.now.News[i].Reasons {
+			other := t.lost[id]
+			switch {
+			case other == nil:
+			case reason == "left" && !other.left:
+				a.object("reason", "%s: %s left, although it was not told to leave", t.now.ID, id)
+			case reason != "left" && other.left && reason != "replaced" && a.trouble.loss == 0 && a.atPeace(t, other):
+				a.object("reason", "%s: %s was told to leave, and is %s", t.now.ID, id, reason)
+			}
+		}
+	}
+}
+
+// goneAfter returns how long a process that has ended may remain a member of t.
+func (a *Auditor) goneAfter(t, ended *track) time.Duration {
+	switch peace := a.atPeace(t, ended); {
+	case peace && ended.left:
+		return leaves
+	case peace:
+		return a.TTL + time.Second
+	}
+	return 2*a.TTL + 3*time.Second
+}
+
+// checkGone looks for members that have ended, or hang.
+func (a *Auditor) checkGone(t *track) {
+	for n, other := range t.known {
+		if other == nil {
+			continue
+		}
+		limit, since := a.goneAfter(t, other), other.ended
+		if since == 0 {
+			limit, since = 2*a.TTL+3*time.Second, other.stopped
+		}
+		if since > 0 && a.at-max(since, t.active) > limit {
+			a.object("gone", "%s has a member %v, which ended, left or hangs for %v", t.now.ID, n, a.at-since)
+		}
+	}
+}

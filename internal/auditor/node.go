@@ -1,0 +1,136 @@
+package auditor
+
+import (
+	"slices"
+	"time"
+)
+
+// answered updates what is known of a process by its answer, and reports whether the answer is new.
+func (a *Auditor) answered(t *track) (changed bool) {
+	answer := t.now.Answer
+	if t.stopped > 0 || answer == nil || answer == t.answer {
+		return false
+	}
+	before := t.answer
+	t.answer, t.mine = answer, setOf(answer.Owned, a.Partitions)
+	if before != nil && answer.Fences > before.Fences && len(t.must) == 0 {
+		t.must = slices.Clone(t.always.owned) // before the news of this observation
+	}
+	if before != nil && answer.Overruns > before.Overruns {
+		t.overran = a.at
+	}
+	return true
+}
+
+// checkTold checks the rules about one node's answer.
+func (a *Auditor) checkTold(t *track, changed bool) {
+	if changed {
+		a.checkMembers(t)
+	}
+	a.checkSums(t)
+	if t.answer == nil || t.stopped > 0 {
+		return
+	}
+	a.checkReasons(t)
+	a.checkOwned(t)
+	if changed {
+		a.checkCordons(t)
+		a.checkTable(t)
+	}
+}
+
+// checkTimes checks the rules that limit how long something takes.
+func (a *Auditor) checkTimes(t *track) {
+	if t.stopped > 0 || t.answer == nil {
+		return
+	}
+	if t.entering() {
+		t.active = a.at
+	}
+	if t.strange > 0 && a.at-max(t.strange, t.active) > publish+tolerance {
+		a.object("table", "%s: a node in the table is no member for %v", t.now.ID, a.at-t.strange)
+	}
+	a.checkGone(t)
+	a.checkAwake(t)
+	a.checkIdle(t)
+	a.checkWaits(t)
+	a.checkLateCordons(t)
+}
+
+// entering reports whether a node does not take part yet.
+func (t *track) entering() bool {
+	switch t.answer.State {
+	case "joining", "settling", "isolated", "duplicate", "clock_ahead", "left":
+		return true
+	}
+	return false
+}
+
+// checkIdle checks that a node that may not own anything owns nothing.
+func (a *Auditor) checkIdle(t *track) {
+	p := t.now
+	_, cordoned := t.cordons[p.ID]
+	if !p.Draining && !p.Unhealthy && p.Weight > 0 && (!cordoned || t.answer.State != "cordoned") && !t.flapping && !t.entering() {
+		t.idle = 0
+		return
+	}
+	if t.idle == 0 {
+		t.idle = a.at
+	}
+	limit := time.Second + tolerance
+	if a.Handoff > 0 {
+		limit += a.Handoff + a.Hang
+	}
+	if a.at-t.idle > limit && len(t.answer.Owned) > 0 {
+		a.object("idle", "%s is %s (draining %v, unhealthy %v, weight %d), and still owns %v after %v",
+			p.ID, t.answer.State, p.Draining, p.Unhealthy, p.Weight, t.answer.Owned, a.at-t.idle)
+	}
+}
+
+// checkAwake checks that a node whose host was suspended releases what others have taken over.
+func (a *Auditor) checkAwake(t *track) {
+	if t.takers == nil {
+		return
+	}
+	limit := time.Second + tolerance
+	if a.trouble.loss > 0 {
+		limit = 2 * time.Second
+	}
+	t.kept.keep(t.mine)
+	left := 0
+	for other, owned := range t.takers {
+		if other.ended > 0 || other.stopped > 0 || other.now.Lossy || other.entering() {
+			owned = nil
+		}
+		owned.keep(other.owned())
+		t.takers[other] = owned
+		both := t.kept.common(owned)
+		left += len(both)
+		if len(both) > 0 && a.at-t.woke > limit {
+			a.object("awake", "%s was suspended, and still owns %v of %s after %v", t.now.ID, both, other.now.ID, a.at-t.woke)
+		}
+	}
+	if left == 0 || a.trouble.loss > mostLoss || a.trouble.cut >= t.woke || t.now.Lossy {
+		t.takers = nil
+	}
+}
+
+// checkWaits checks how long a node waits to run a partition.
+func (a *Auditor) checkWaits(t *track) {
+	if len(t.now.News) > 1 { // it may have stopped to wait in between
+		clear(t.waits)
+	}
+	for p := range t.waits {
+		if !slices.Contains(t.answer.Waiting, p) {
+			delete(t.waits, p)
+		}
+	}
+	for _, p := range t.answer.Waiting {
+		if t.waits[p] == 0 || slices.Contains(t.now.Runs, p) { // or it waits for its own earlier run
+			t.waits[p] = a.at
+		}
+		if waited := a.at - max(t.waits[p], t.active); waited > a.Handoff+time.Second+tolerance {
+			a.object("wait", "%s has waited %v to run partition %d", t.now.ID, waited, p)
+		}
+	}
+}

@@ -1,0 +1,168 @@
+package auditor
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+)
+
+// checkTable checks a new table of a node. A fenced node shows its last table.
+func (a *Auditor) checkTable(t *track) {
+	table := t.answer.Table
+	if table == nil || t.answer.Stale {
+		t.strange = 0
+		return
+	}
+	strange := false
+	for _, n := range table.Nodes {
+		strange = strange || !slices.ContainsFunc(t.answer.Members, func(m Member) bool { return m.ID == n.ID })
+	}
+	switch {
+	case !strange:
+		t.strange = 0
+	case t.strange == 0:
+		t.strange = a.at
+	}
+	if before := t.table; before != table {
+		t.table = table
+		if !a.Even {
+			a.checkEqual(t, table)
+			a.checkMoves(t, before, table)
+		}
+	}
+}
+
+// checkEqual checks that the same candidates always have the same table.
+func (a *Auditor) checkEqual(t *track, table *Table) {
+	var key strings.Builder
+	for _, n := range table.Nodes {
+		_, _ = fmt.Fprint(&key, n.ID, ":", n.Weight, " ")
+	}
+	owners, known := a.tables[key.String()]
+	if !known {
+		a.tables[key.String()] = table.Owners
+	} else if !slices.Equal(owners, table.Owners) {
+		a.object("table", "%s has another table of %sthan another node had", t.now.ID, key.String())
+	}
+}
+
+// checkMoves checks that only partitions of nodes move that have changed.
+func (a *Auditor) checkMoves(t *track, before, after *Table) {
+	if before == nil {
+		return
+	}
+	same := make(map[string]bool)
+	for _, n := range before.Nodes {
+		same[n.ID] = slices.Contains(after.Nodes, n)
+	}
+	for p, from := range before.Owners {
+		if to := after.Owners[p]; from != to && same[from] && same[to] {
+			a.object("movement", "%s: partition %d moved from %s to %s, which have not changed", t.now.ID, p, from, to)
+		}
+	}
+}
+
+// checkPairs checks what holds for two processes.
+func (a *Auditor) checkPairs() {
+	for i, y := range a.running {
+		if y.stopped > 0 {
+			continue
+		}
+		for _, x := range a.running[:i] {
+			switch {
+			case x.stopped > 0:
+			case x.twin == y:
+				a.checkTwins(x, y)
+			default:
+				a.checkDouble(x, y)
+			}
+		}
+	}
+	if a.Handoff > 0 {
+		a.checkRuns()
+	}
+}
+
+const meets = 20 * time.Second // until nodes that were cut off, or started together, know each other
+
+// checkDouble checks for how long two nodes own the same partition.
+func (a *Auditor) checkDouble(x, y *track) {
+	key := [2]*track{x, y}
+	tr := &a.trouble
+	begun := a.at - max(x.began, y.began, tr.seeds, tr.cut)
+	if begun < meets || a.peace(x, y) < meets || len(x.mine.common(y.mine)) == 0 {
+		delete(a.double, key)
+		return
+	}
+	if a.double[key] == 0 {
+		a.double[key] = a.at
+	}
+	if both := a.at - a.double[key]; both > publish {
+		a.object("double", "%s and %s own %v for %v", x.now.ID, y.now.ID, x.mine.common(y.mine), both)
+	}
+}
+
+// checkTwins checks two processes with the same id. x is the earlier process, which was paused when y started.
+func (a *Auditor) checkTwins(x, y *track) {
+	common := false
+	for _, other := range x.known {
+		_, met := y.met[other]
+		common = common || other != nil && met && other != x && other != y && other.now.ID != x.now.ID
+	}
+	ready := max(x.active, y.active, y.began)
+	quiet := a.at - max(a.trouble.fleet, a.trouble.cut)
+	if !common || quiet < 2*a.TTL || y.now.Lossy || a.at-a.trouble.seeds < meets {
+		x.twins, x.bothOwn = a.at, a.at
+		return
+	}
+	if x.twins == 0 {
+		x.twins = a.at
+	}
+	if len(x.mine.common(y.mine)) == 0 {
+		x.bothOwn = a.at
+	}
+	if both := a.at - max(x.bothOwn, ready); both > time.Second+tolerance {
+		a.object("twin", "two processes of %s own %v for %v", x.now.ID, x.mine.common(y.mine), both)
+	}
+	if run := a.at - max(x.twins, ready); run > a.TTL {
+		a.object("twin", "two processes of %s run for %v", x.now.ID, run)
+	}
+}
+
+// checkRuns looks for partitions that run on two nodes that know each other, are at peace and have not given up waiting.
+func (a *Auditor) checkRuns() {
+	var by map[int][]*track
+	for _, t := range a.running {
+		for p := range t.runs {
+			if _, runs := slices.BinarySearch(t.now.Runs, p); !runs {
+				delete(t.runs, p)
+			}
+		}
+		for _, p := range t.now.Runs {
+			if t.runs[p] == 0 {
+				t.runs[p] = a.at
+			}
+			if by == nil {
+				by = make(map[int][]*track)
+			}
+			by[p] = append(by[p], t)
+		}
+	}
+	calm := a.Hang + 2*a.TTL
+	for p, all := range by {
+		for i, y := range all {
+			for _, x := range all[:i] {
+				began := max(x.runs[p], y.runs[p])
+				met := max(x.met[y], y.met[x])
+				switch {
+				case x.met[y] == 0 || y.met[x] == 0 || met >= began:
+				case a.peace(x, y)-(a.at-began) < calm:
+				case max(x.overran, y.overran) > 0 && a.at-max(x.overran, y.overran) < 2*a.Hang:
+				default:
+					a.object("runs", "%s and %s both run partition %d", x.now.ID, y.now.ID, p)
+				}
+			}
+		}
+	}
+}

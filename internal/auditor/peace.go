@@ -1,0 +1,62 @@
+package auditor
+
+import "time"
+
+const (
+	mostLoss  = 0.2             // of packets, that leases survive
+	mostSkew  = 2 * time.Second // of a clock; nodes reject a clock that is 5 s ahead
+	tolerance = 200 * time.Millisecond
+)
+
+// trouble records when there was last a fault that may end a lease.
+type trouble struct {
+	fleet time.Duration
+	cut   time.Duration // of any link
+	seeds time.Duration // when no seed ran, or all had faults
+	loss  float64       // now
+	links map[Cut]time.Duration
+}
+
+// disturbed reports whether a process has a fault of its own.
+func (t *track) disturbed() bool {
+	return t.now.Status != Running || t.now.Lossy || t.now.Clock.Abs() > mostSkew || t.twin != nil
+}
+
+// note records the faults that exist now.
+func (a *Auditor) note(o *Observation) {
+	tr := &a.trouble
+	tr.loss = o.Loss
+	running, right, seed := 0, 0, false
+	for _, t := range a.running {
+		if t.disturbed() {
+			t.trouble = a.at
+		} else {
+			right++
+			seed = seed || t.now.Seed
+		}
+		if t.now.Status == Running {
+			running++
+		}
+	}
+	cut := make(map[Cut]bool)
+	for _, c := range o.Cuts {
+		c = Cut{min(c.From, c.To), max(c.From, c.To)}
+		cut[c], tr.links[c], tr.cut = true, a.at, a.at
+	}
+	// A single link that is cut affects only its two nodes, because one node alone cannot prove that another has ended.
+	// If few nodes run, news spread slowly. If half of the clocks are wrong, the right clocks may be rejected.
+	if len(cut) > 1 || o.Loss > mostLoss || 2*running < o.Hosts || 2*right <= running {
+		tr.fleet = a.at
+	}
+	if !seed {
+		tr.seeds = a.at
+	}
+}
+
+// peace returns for how long neither of two processes had a reason to lose the other.
+func (a *Auditor) peace(x, y *track) time.Duration {
+	link := Cut{min(x.now.ID, y.now.ID), max(x.now.ID, y.now.ID)}
+	return a.at - max(a.trouble.fleet, x.trouble, y.trouble, a.trouble.links[link])
+}
+
+func (a *Auditor) atPeace(x, y *track) bool { return a.peace(x, y) > 2*a.TTL }
