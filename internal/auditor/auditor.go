@@ -52,7 +52,7 @@ type track struct {
 	lost     map[string]*track
 	always   ledger
 	seldom   ledger
-	missed   Batch         // what the watcher that reads seldom has missed
+	missed   []int         // partitions released since the watcher that reads seldom last read
 	must     set           // what it has to release before it owns it again
 	woke     time.Duration // when its host last continued after a suspension
 	kept     set
@@ -61,7 +61,7 @@ type track struct {
 	table    *Table        // the last that was not stale
 	strange  time.Duration // since when a candidate is no member
 	waits    map[int]time.Duration
-	runs     map[int]time.Duration
+	runs     []int
 	overran  time.Duration
 	cordons  map[string]Cordon // in force
 	over     []Cordon          // that it has seen end
@@ -108,7 +108,7 @@ func (a *Auditor) follow(p *Process) {
 		t = &track{
 			began: a.at, active: a.at, known: make(map[name]*track), met: make(map[*track]time.Duration),
 			dropped: make(map[*track]bool), lost: make(map[string]*track), waits: make(map[int]time.Duration),
-			runs: make(map[int]time.Duration), cordons: make(map[string]Cordon),
+			cordons: make(map[string]Cordon),
 		}
 		a.all[p.Run] = t
 		a.running = append(a.running, t)

@@ -51,6 +51,7 @@ func (a *Auditor) checkTimes(t *track) {
 		a.object("table", "%s: a node in the table is no member for %v", t.now.ID, a.at-t.strange)
 	}
 	a.checkGone(t)
+	a.checkRuns(t)
 	a.checkAwake(t)
 	a.checkIdle(t)
 	a.checkWaits(t)
@@ -99,7 +100,7 @@ func (a *Auditor) checkAwake(t *track) {
 	t.kept.keep(t.mine)
 	left := 0
 	for other, owned := range t.takers {
-		if other.ended > 0 || other.stopped > 0 || other.now.Lossy || other.entering() {
+		if other.ended > 0 || other.stopped > 0 || other.now.Lossy || other.answer == nil || other.entering() {
 			owned = nil
 		}
 		owned.keep(other.owned())

@@ -79,9 +79,6 @@ func (a *Auditor) checkPairs() {
 			}
 		}
 	}
-	if a.Handoff > 0 {
-		a.checkRuns()
-	}
 }
 
 const meets = 20 * time.Second // until nodes that were cut off, or started together, know each other
@@ -130,39 +127,28 @@ func (a *Auditor) checkTwins(x, y *track) {
 	}
 }
 
-// checkRuns looks for partitions that run on two nodes that know each other, are at peace and have not given up waiting.
-func (a *Auditor) checkRuns() {
-	var by map[int][]*track
-	for _, t := range a.running {
-		for p := range t.runs {
-			if _, runs := slices.BinarySearch(t.now.Runs, p); !runs {
-				delete(t.runs, p)
-			}
+// checkRuns checks the runs that have begun on t since the last observation. They must not overlap with runs of nodes that
+// t has known, unless one of the two has given up waiting for the other.
+func (a *Auditor) checkRuns(t *track) {
+	before := t.runs
+	t.runs = t.now.Runs
+	for _, p := range t.runs {
+		if slices.Contains(before, p) {
+			continue
 		}
-		for _, p := range t.now.Runs {
-			if t.runs[p] == 0 {
-				t.runs[p] = a.at
+		for _, x := range a.running {
+			gaveUp := max(x.overran, t.overran)
+			if _, runs := slices.BinarySearch(x.now.Runs, p); !runs || x == t || !a.haveMet(x, t) ||
+				a.peace(x, t) < a.Hang+2*a.TTL || gaveUp > 0 && a.at-gaveUp < 2*a.Hang {
+				continue
 			}
-			if by == nil {
-				by = make(map[int][]*track)
-			}
-			by[p] = append(by[p], t)
-		}
-	}
-	calm := a.Hang + 2*a.TTL
-	for p, all := range by {
-		for i, y := range all {
-			for _, x := range all[:i] {
-				began := max(x.runs[p], y.runs[p])
-				met := max(x.met[y], y.met[x])
-				switch {
-				case x.met[y] == 0 || y.met[x] == 0 || met >= began:
-				case a.peace(x, y)-(a.at-began) < calm:
-				case max(x.overran, y.overran) > 0 && a.at-max(x.overran, y.overran) < 2*a.Hang:
-				default:
-					a.object("runs", "%s and %s both run partition %d", x.now.ID, y.now.ID, p)
-				}
-			}
+			a.object("runs", "%s begins to run partition %d, which %s runs", t.now.ID, p, x.now.ID)
 		}
 	}
+}
+
+// haveMet reports whether each of two nodes has had the other as a member before this observation.
+func (a *Auditor) haveMet(x, y *track) bool {
+	there, back := x.met[y], y.met[x]
+	return there > 0 && back > 0 && max(there, back) < a.at
 }

@@ -91,21 +91,15 @@ func (a *Auditor) checkSums(t *track) {
 			a.object("sum", "%s: %s", t.now.ID, wrong)
 		}
 		t.must.remove(b.Released)
-		t.missed.Released = append(t.missed.Released, b.Released...)
-		t.missed.Left = append(t.missed.Left, b.Left...)
+		t.missed = append(t.missed, b.Released...)
 	}
 	if late := t.now.Late; late != nil {
-		for _, p := range t.missed.Released {
+		for _, p := range t.missed {
 			if p < len(t.seldom.owned) && t.seldom.owned[p] && !slices.Contains(late.Released, p) {
 				a.object("sum", "%s lost partition %d, and a watcher that reads seldom was not told", t.now.ID, p)
 			}
 		}
-		for _, id := range t.missed.Left {
-			if t.seldom.members[id] && !slices.Contains(late.Left, id) {
-				a.object("sum", "%s lost %s, and a watcher that reads seldom was not told", t.now.ID, id)
-			}
-		}
-		t.missed = Batch{}
+		t.missed = nil
 		if wrong := t.seldom.add(late, a.Partitions); wrong != "" {
 			a.object("sum", "%s, for a watcher that reads seldom: %s", t.now.ID, wrong)
 		}

@@ -185,10 +185,13 @@ func write(t *testing.T, path string, text []byte) {
 	}
 }
 
-var failed = regexp.MustCompile(`seed (\d+) failed: (\w+), after (\S+):(.*)`)
+var (
+	failed  = regexp.MustCompile(`seed (\d+) failed: (\w+), after (\S+):(.*)`)
+	objects = regexp.MustCompile(`seed (\d+): the auditor objects: (\w+), after (\S+):(.*)`)
+)
 
-// The schedules find each planted bug. Some bugs are found by one of the first seeds, the others by make chaos. With
-// the same seed and without the bug, there is no failure.
+// The schedules find each planted bug, by an invariant and by a rule of the auditor. Some bugs are found by one of the
+// first seeds, the others by make chaos. With the same seeds and without the bug, there is no failure.
 func TestPlanted(t *testing.T) {
 	program := plant(t)
 	for _, b := range bugs {
@@ -196,22 +199,20 @@ func TestPlanted(t *testing.T) {
 			t.Parallel()
 			seeds := "100"
 			if *hunt {
-				seeds = "5000"
+				seeds = "400"
 			} else if !b.soon {
 				return
 			}
 			out, cpu, err := runPlanted(t, program, b.name, "-seeds", seeds, "-first", "-jobs", "1")
-			f := failed.FindStringSubmatch(out)
-			if f == nil || err == nil {
+			f, o := failed.FindStringSubmatch(out), objects.FindStringSubmatch(out)
+			if f == nil || o == nil || err == nil {
 				t.Fatalf("not found: %s", out)
 			}
-			at, err := time.ParseDuration(f[3])
-			if err != nil {
-				t.Error(err)
-			}
-			t.Logf("| %s | %s | %s | %.0f s | %.1f s |%s", b.name, f[1], f[2], at.Seconds(), cpu.Seconds(), f[4])
-			if out, _, err := runPlanted(t, program, "", "-seed", f[1]); err != nil {
-				t.Errorf("the seed fails without the bug, too: %s", out)
+			t.Logf("| %s | %s | %s | %s | %s | %.1f s |%s |%s", b.name, f[2], f[1], o[2], o[1], cpu.Seconds(), f[4], o[4])
+			for _, seed := range []string{f[1], o[1]} {
+				if out, _, err := runPlanted(t, program, "", "-seed", seed); err != nil {
+					t.Errorf("the seed fails without the bug, too: %s", out)
+				}
 			}
 		})
 	}
