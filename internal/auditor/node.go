@@ -47,7 +47,7 @@ func (a *Auditor) checkTimes(t *track) {
 	if t.entering() {
 		t.active = a.at
 	}
-	if t.strange > 0 && a.at-max(t.strange, t.active) > publish+tolerance {
+	if t.strange > 0 && a.at-max(t.strange, t.active) > a.TTL {
 		a.object("table", "%s: a node in the table is no member for %v", t.now.ID, a.at-t.strange)
 	}
 	a.checkGone(t)

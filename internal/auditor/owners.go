@@ -132,6 +132,7 @@ func (a *Auditor) checkTwins(x, y *track) {
 func (a *Auditor) checkRuns(t *track) {
 	before := t.runs
 	t.runs = t.now.Runs
+	long := 2*a.TTL + a.Handoff + a.Hang // until all runs that began before have returned
 	for _, p := range t.runs {
 		if slices.Contains(before, p) {
 			continue
@@ -139,7 +140,7 @@ func (a *Auditor) checkRuns(t *track) {
 		for _, x := range a.running {
 			gaveUp := max(x.overran, t.overran)
 			if _, runs := slices.BinarySearch(x.now.Runs, p); !runs || x == t || !a.haveMet(x, t) ||
-				a.peace(x, t) < a.Hang+2*a.TTL || gaveUp > 0 && a.at-gaveUp < 2*a.Hang {
+				a.peace(x, t) < long || gaveUp > 0 && a.at-gaveUp < long {
 				continue
 			}
 			a.object("runs", "%s begins to run partition %d, which %s runs", t.now.ID, p, x.now.ID)
