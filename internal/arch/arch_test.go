@@ -136,6 +136,7 @@ var house = []struct {
 	},
 	{"internal/handoff", []string{"lease", "placement", "internal/wire"}, "which run may begin follows from tables, members and messages"},
 	{"internal/explore", nil, "it visits the states of any protocol"},
+	{"internal/auditor", nil, "it judges nodes from outside, and shares no code with them"},
 	{"internal/ledger", []string{"lease", "placement", "events"}, "it adds up events, of a core or of an agent"},
 	{
 		"internal/sim",
@@ -369,6 +370,8 @@ func TestRulesBite(t *testing.T) {
 		{"cluster/clusterhttp", "imports", "./cluster/affinity/redisstore", "through interfaces"},
 		{"cluster/clusterotel", "imports", "./cluster/clusterhttp", "hooks and interfaces"},
 		{"util", "imports", "fmt", "no row"},
+		{"internal/auditor", "imports", "./lease ./events ./internal/ledger", "shares no code"},
+		{"internal/auditor", "pulls in", "golang.org/x/sync/errgroup github.com/cespare/xxhash/v2", "standard library"},
 		{
 			"lease placement placement/ring placement/assignment events internal/handoff internal/split", "imports",
 			"net net/netip os os/exec log log/slog math/rand math/rand/v2 crypto/rand " + redis + "/rueidis", "the core is pure",
@@ -417,6 +420,7 @@ func check(pkgs []pkg) []string {
 	for _, p := range pkgs {
 		problems = append(problems, checkHouse(p)...)
 		problems = append(problems, checkBans(p)...)
+		problems = append(problems, checkAlone(p)...)
 	}
 	return problems
 }
@@ -452,6 +456,18 @@ func checkBans(p pkg) []string {
 			if matchAny(ban.not, path) {
 				problems = append(problems, fmt.Sprintf("%s %s %s, but %s", p.name(), verb, path, ban.why))
 			}
+		}
+	}
+	return problems
+}
+
+// checkAlone returns the packages outside of the standard library that the auditor imports, because it must not share
+// them with the nodes that it judges.
+func checkAlone(p pkg) []string {
+	var problems []string
+	for _, path := range p.Deps {
+		if domain, _, _ := strings.Cut(path, "/"); p.name() == "internal/auditor" && strings.Contains(domain, ".") {
+			problems = append(problems, fmt.Sprintf("%s pulls in %s, but it uses only the standard library", p.name(), path))
 		}
 	}
 	return problems

@@ -19,7 +19,7 @@ type trouble struct {
 
 // disturbed reports whether a process has a fault of its own.
 func (t *track) disturbed() bool {
-	return t.now.Status != Running || t.now.Lossy || t.now.Clock.Abs() > mostSkew || t.twin != nil
+	return t.now.Status != Running || t.now.Lossy || t.now.Clock.Abs() > mostSkew
 }
 
 // note records the faults that exist now.
@@ -28,14 +28,16 @@ func (a *Auditor) note(o *Observation) {
 	tr.loss = o.Loss
 	running, right, seed := 0, 0, false
 	for _, t := range a.running {
-		if t.disturbed() {
+		if t.disturbed() || t.twin != nil {
 			t.trouble = a.at
 		} else {
-			right++
 			seed = seed || t.now.Seed
 		}
 		if t.now.Status == Running {
 			running++
+		}
+		if !t.disturbed() {
+			right++
 		}
 	}
 	cut := make(map[Cut]bool)
