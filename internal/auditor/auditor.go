@@ -61,7 +61,6 @@ type track struct {
 	table    *Table        // the last that was not stale
 	strange  time.Duration // since when a candidate is no member
 	waits    map[int]time.Duration
-	runs     []int
 	overran  time.Duration
 	cordons  map[string]Cordon // in force
 	over     []Cordon          // that it has seen end
@@ -96,6 +95,9 @@ func (a *Auditor) Observe(o *Observation) {
 	for _, t := range slices.Clone(a.running) {
 		a.checkTold(t, a.answered(t))
 		a.checkTimes(t)
+	}
+	for _, overlap := range o.Overlaps {
+		a.checkOverlap(overlap)
 	}
 	a.checkPairs()
 	a.checkFleet(o)

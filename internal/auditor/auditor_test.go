@@ -22,6 +22,7 @@ type fleet struct {
 	nodes         []*auditor.Process
 	cuts          []auditor.Cut
 	cordons       []auditor.Cordon
+	overlaps      []auditor.Overlap
 }
 
 func newFleet(t *testing.T, change func(*auditor.Settings)) *fleet {
@@ -62,8 +63,9 @@ func (f *fleet) pass(d time.Duration) {
 		f.at += look
 		f.Observe(&auditor.Observation{
 			At: f.at, Disturbed: f.disturbed, Hosts: 3, Cuts: f.cuts, Cordons: f.cordons, Processes: f.nodes,
+			Overlaps: f.overlaps,
 		})
-		f.cordons = nil
+		f.cordons, f.overlaps = nil, nil
 		for i, p := range f.nodes {
 			next := *p
 			next.News, next.Late = nil, nil
@@ -143,7 +145,9 @@ func TestRules(t *testing.T) {
 		{"idle", "not active", nil, func(f *fleet) {
 			f.answer(0, func(a *auditor.Answer) { a.State = "settling" })
 		}},
-		{"runs", "two nodes run a partition", handoff, func(f *fleet) { f.nodes[0].Runs = []int{0, 1, 3, 6, 9} }},
+		{"runs", "two nodes run a partition", handoff, func(f *fleet) {
+			f.overlaps = []auditor.Overlap{{Partition: 1, Begins: 1, Runs: 2}}
+		}},
 		{"wait", "waits too long", handoff, func(f *fleet) {
 			f.answer(0, func(a *auditor.Answer) { a.Waiting = []int{1} })
 		}},

@@ -51,7 +51,6 @@ func (a *Auditor) checkTimes(t *track) {
 		a.object("table", "%s: a node in the table is no member for %v", t.now.ID, a.at-t.strange)
 	}
 	a.checkGone(t)
-	a.checkRuns(t)
 	a.checkAwake(t)
 	a.checkIdle(t)
 	a.checkWaits(t)

@@ -21,11 +21,18 @@ type Observation struct {
 	Loss      float64    // share of all packets
 	Cuts      []Cut      // links that drop everything
 	Cordons   []Cordon   // that operators have ordered since the last observation; Until in the past ends a cordon
+	Overlaps  []Overlap  // of handlers, since the last observation
 	Processes []*Process // that have not ended, and those that have ended since the last observation
 }
 
 // Cut is a link between two nodes that drops everything in one direction.
 type Cut struct{ From, To string }
+
+// Overlap is the start of a handler of a partition while another process ran one.
+type Overlap struct {
+	Partition    int
+	Begins, Runs int // the Run of each process
+}
 
 // Status is what the harness knows about a process.
 type Status int

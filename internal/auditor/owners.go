@@ -127,29 +127,26 @@ func (a *Auditor) checkTwins(x, y *track) {
 	}
 }
 
-// checkRuns checks the runs that have begun on t since the last observation. They must not overlap with runs of nodes that
-// t has known, unless one of the two has given up waiting for the other.
-func (a *Auditor) checkRuns(t *track) {
-	before := t.runs
-	t.runs = t.now.Runs
+// checkOverlap checks a run that has begun on a node while another node ran the partition. This must not happen if the
+// two have known each other for long, or have met in peace. It is no fault if one of them has given up waiting for the
+// other.
+func (a *Auditor) checkOverlap(o Overlap) {
+	x, y := a.all[o.Begins], a.all[o.Runs]
+	if x == nil || y == nil || x.ended > 0 || y.ended > 0 {
+		return
+	}
+	known, gaveUp := a.known(x, y), max(x.overran, y.overran)
 	long := 2*a.TTL + a.Handoff + a.Hang // until all runs that began before have returned
-	for _, p := range t.runs {
-		if slices.Contains(before, p) {
-			continue
-		}
-		for _, x := range a.running {
-			gaveUp := max(x.overran, t.overran)
-			if _, runs := slices.BinarySearch(x.now.Runs, p); !runs || x == t || !a.haveMet(x, t) ||
-				a.peace(x, t) < long || gaveUp > 0 && a.at-gaveUp < long {
-				continue
-			}
-			a.object("runs", "%s begins to run partition %d, which %s runs", t.now.ID, p, x.now.ID)
-		}
+	if known > 0 && max(known, a.peace(x, y)) > long && (gaveUp == 0 || a.at-gaveUp > long) {
+		a.object("runs", "%s begins to run partition %d, which %s runs", x.now.ID, o.Partition, y.now.ID)
 	}
 }
 
-// haveMet reports whether each of two nodes has had the other as a member before this observation.
-func (a *Auditor) haveMet(x, y *track) bool {
+// known returns for how long each of two nodes has had the other as a member.
+func (a *Auditor) known(x, y *track) time.Duration {
 	there, back := x.met[y], y.met[x]
-	return there > 0 && back > 0 && max(there, back) < a.at
+	if there == 0 || back == 0 {
+		return 0
+	}
+	return a.at - max(there, back)
 }

@@ -8,6 +8,7 @@ import (
 	"github.com/roost-cluster/roost/events"
 	"github.com/roost-cluster/roost/internal/auditor"
 	"github.com/roost-cluster/roost/internal/node"
+	"github.com/roost-cluster/roost/internal/sim"
 	"github.com/roost-cluster/roost/lease"
 	"github.com/roost-cluster/roost/placement"
 )
@@ -16,12 +17,13 @@ import (
 // applications, and what this test does to them.
 type audit struct {
 	*auditor.Auditor
-	seen    []*process // at the last observation
-	runs    int        // of processes
-	looks   int
-	ordered []auditor.Cordon // since the last observation
-	cuts    []auditor.Cut
-	cutsAt  time.Duration // when cuts was computed
+	seen     []*process // at the last observation
+	runs     int        // of processes
+	looks    int
+	overlaps int              // of handlers, that were shown
+	ordered  []auditor.Cordon // since the last observation
+	cuts     []auditor.Cut
+	cutsAt   time.Duration // when cuts was computed
 }
 
 // shown is what a process has shown to the auditor.
@@ -68,8 +70,23 @@ func (w *world) observe() {
 	for _, p := range seen {
 		o.Processes = append(o.Processes, w.facts(p, false))
 	}
-	a.seen = seen
+	for _, overlap := range w.handlers.Overlaps[a.overlaps:] {
+		o.Overlaps = append(o.Overlaps, auditor.Overlap{
+			Partition: int(overlap.Partition), Begins: a.runOf(seen, overlap.Begins), Runs: a.runOf(seen, overlap.Runs),
+		})
+	}
+	a.seen, a.overlaps = seen, len(w.handlers.Overlaps)
 	a.Observe(&o)
+}
+
+// runOf returns the number of a process, or 0 if it has ended.
+func (a *audit) runOf(seen []*process, p *sim.Process) int {
+	for _, s := range seen {
+		if s.Process == p {
+			return s.shown.run
+		}
+	}
+	return 0
 }
 
 // facts returns what is known of a process, and what it shows.
