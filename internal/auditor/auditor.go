@@ -49,7 +49,8 @@ type track struct {
 	known    map[name]*track          // its members
 	met      map[*track]time.Duration // since when they are members
 	dropped  map[*track]bool          // after they had ended
-	lost     map[string]*track
+	lost     map[string]*track        // the last member with this id that it has lost
+	lostAt   map[string]time.Duration // when it last lost a process that runs
 	always   ledger
 	seldom   ledger
 	missed   []int         // partitions released since the watcher that reads seldom last read
@@ -109,7 +110,7 @@ func (a *Auditor) follow(p *Process) {
 	if t == nil {
 		t = &track{
 			began: a.at, active: a.at, known: make(map[name]*track), met: make(map[*track]time.Duration),
-			dropped: make(map[*track]bool), lost: make(map[string]*track), waits: make(map[int]time.Duration),
+			dropped: make(map[*track]bool), lost: make(map[string]*track), lostAt: make(map[string]time.Duration), waits: make(map[int]time.Duration),
 			cordons: make(map[string]Cordon),
 		}
 		a.all[p.Run] = t

@@ -67,6 +67,7 @@ func (a *Auditor) checkLost(t, other *track, n name) {
 		t.dropped[other] = true
 		return
 	}
+	t.lostAt[other.now.ID] = a.at
 	current := n.number == other.now.Incarnation
 	if current && a.at-max(t.began, other.began) > a.TTL && a.atPeace(t, other) {
 		a.object("alive", "%s lost %s, which runs", t.now.ID, other.now.ID)

@@ -128,25 +128,23 @@ func (a *Auditor) checkTwins(x, y *track) {
 }
 
 // checkOverlap checks a run that has begun on a node while another node ran the partition. This must not happen if the
-// two have known each other for long, or have met in peace. It is no fault if one of them has given up waiting for the
-// other.
+// two know each other, and neither has lost the other, or given up waiting for an answer, for long.
 func (a *Auditor) checkOverlap(o Overlap) {
 	x, y := a.all[o.Begins], a.all[o.Runs]
-	if x == nil || y == nil || x.ended > 0 || y.ended > 0 {
+	if x == nil || y == nil || x.ended > 0 || y.ended > 0 || !a.know(x, y) {
 		return
 	}
-	known, gaveUp := a.known(x, y), max(x.overran, y.overran)
 	long := 2*a.TTL + a.Handoff + a.Hang // until all runs that began before have returned
-	if known > 0 && max(known, a.peace(x, y)) > long && (gaveUp == 0 || a.at-gaveUp > long) {
-		a.object("runs", "%s begins to run partition %d, which %s runs", x.now.ID, o.Partition, y.now.ID)
+	for _, excuse := range []time.Duration{x.lostAt[y.now.ID], y.lostAt[x.now.ID], x.overran, y.overran} {
+		if excuse > 0 && a.at-excuse < long {
+			return
+		}
 	}
+	a.object("runs", "%s begins to run partition %d, which %s runs", x.now.ID, o.Partition, y.now.ID)
 }
 
-// known returns for how long each of two nodes has had the other as a member.
-func (a *Auditor) known(x, y *track) time.Duration {
+// know reports whether each of two nodes has had the other as a member before this observation.
+func (a *Auditor) know(x, y *track) bool {
 	there, back := x.met[y], y.met[x]
-	if there == 0 || back == 0 {
-		return 0
-	}
-	return a.at - max(there, back)
+	return there > 0 && back > 0 && max(there, back) < a.at
 }
