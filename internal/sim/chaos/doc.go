@@ -7,8 +7,8 @@
 //
 // schedule_test.go draws a schedule, faults_test.go has the kinds of faults, and host_test.go causes the faults in a
 // cluster of package sim. The other files check invariants. For example, node_test.go has the invariants of a single
-// node, and sides_test.go has the invariants of nodes that reach each other. planted_test.go plants bugs, to see that the
-// invariants find them.
+// node, and sides_test.go has the invariants of nodes that reach each other. audit_test.go shows the same runs to package
+// auditor, a second judge that shares no code with roost. planted_test.go plants bugs, to see that both judges find them.
 //
 // # Invariants
 //

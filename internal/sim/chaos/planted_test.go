@@ -7,6 +7,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -199,7 +200,7 @@ func TestPlanted(t *testing.T) {
 			t.Parallel()
 			seeds := "100"
 			if *hunt {
-				seeds = "400"
+				seeds = "5000"
 			} else if !b.soon {
 				return
 			}
@@ -208,13 +209,33 @@ func TestPlanted(t *testing.T) {
 			if f == nil || o == nil || err == nil {
 				t.Fatalf("not found: %s", out)
 			}
-			t.Logf("| %s | %s | %s | %s | %s | %.1f s |%s |%s", b.name, f[2], f[1], o[2], o[1], cpu.Seconds(), f[4], o[4])
-			for _, seed := range []string{f[1], o[1]} {
+			t.Logf("| %s | %s, %s | %s, %s |\n%.1f s of CPU time\n%s\n%s", b.name, f[2], f[1], o[2], o[1], cpu.Seconds(), f[4], o[4])
+			for _, seed := range slices.Compact([]string{f[1], o[1]}) {
 				if out, _, err := runPlanted(t, program, "", "-seed", seed); err != nil {
 					t.Errorf("the seed fails without the bug, too: %s", out)
 				}
 			}
 		})
+	}
+}
+
+// The table of bugs in docs/dev/testing.md has a row for each bug, and names rules that the auditor has.
+func TestPlantedTable(t *testing.T) {
+	read := func(path string) string {
+		text, err := os.ReadFile(filepath.Join("..", "..", "..", path))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(text)
+	}
+	page, rules := read("docs/dev/testing.md"), read("internal/auditor/doc.go")
+	for _, b := range bugs {
+		row := regexp.MustCompile(`(?m)^\| ` + regexp.QuoteMeta(b.name) + ` \| \w+, \d+ \| (\w+), \d+ \|$`).FindStringSubmatch(page)
+		if row == nil {
+			t.Errorf("the table has no row for: %s", b.name)
+		} else if !strings.Contains(rules, "//   - "+row[1]+": ") {
+			t.Errorf("%s: the auditor has no rule %s", b.name, row[1])
+		}
 	}
 }
 
