@@ -16,7 +16,7 @@ type Auditor struct {
 	named   map[name]*track // by incarnation
 	running []*track        // that have not ended, the earliest first
 	trouble trouble
-	orders  map[string][]order  // of cordons, by id
+	orders  map[string][]Order  // by the id of the cordoned node
 	tables  map[string][]string // owners, by candidates
 	double  map[[2]*track]time.Duration
 
@@ -71,7 +71,7 @@ type track struct {
 // New returns an auditor of a fleet.
 func New(s Settings) *Auditor {
 	return &Auditor{
-		Settings: s, all: make(map[int]*track), named: make(map[name]*track), orders: make(map[string][]order),
+		Settings: s, all: make(map[int]*track), named: make(map[name]*track), orders: make(map[string][]Order),
 		tables: make(map[string][]string), double: make(map[[2]*track]time.Duration), judged: -1,
 		trouble: trouble{links: make(map[Cut]time.Duration)},
 	}
@@ -87,7 +87,9 @@ func (a *Auditor) object(rule, format string, args ...any) {
 // Observe judges the next observation.
 func (a *Auditor) Observe(o *Observation) {
 	a.at = o.At
-	a.order(o.Cordons)
+	for _, order := range o.Orders {
+		a.checkOrder(order)
+	}
 	for _, p := range o.Processes {
 		a.follow(p)
 	}

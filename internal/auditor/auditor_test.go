@@ -21,7 +21,7 @@ type fleet struct {
 	at, disturbed time.Duration
 	nodes         []*auditor.Process
 	cuts          []auditor.Cut
-	cordons       []auditor.Cordon
+	orders        []auditor.Order
 	overlaps      []auditor.Overlap
 }
 
@@ -62,10 +62,10 @@ func (f *fleet) pass(d time.Duration) {
 	for ; d > 0; d -= look {
 		f.at += look
 		f.Observe(&auditor.Observation{
-			At: f.at, Disturbed: f.disturbed, Hosts: 3, Cuts: f.cuts, Cordons: f.cordons, Processes: f.nodes,
+			At: f.at, Disturbed: f.disturbed, Hosts: 3, Cuts: f.cuts, Orders: f.orders, Processes: f.nodes,
 			Overlaps: f.overlaps,
 		})
-		f.cordons, f.overlaps = nil, nil
+		f.orders, f.overlaps = nil, nil
 		for i, p := range f.nodes {
 			next := *p
 			next.News, next.Late = nil, nil
@@ -169,16 +169,19 @@ func TestRules(t *testing.T) {
 		}},
 		{"cordon", "does not end", nil, func(f *fleet) {
 			c := auditor.Cordon{ID: "b", Until: f.at + 10*time.Second}
-			f.cordons = []auditor.Cordon{c}
+			f.orders = []auditor.Order{{By: "a", ID: "b", At: f.at, Until: c.Until, Knows: true}}
 			f.answer(0, func(a *auditor.Answer) { a.Cordons = []auditor.Cordon{c} })
 		}},
 		{"cordon", "comes back", nil, func(f *fleet) {
 			c := auditor.Cordon{ID: "b", Until: f.at + time.Hour}
+			f.orders = []auditor.Order{{By: "a", ID: "b", At: f.at, Until: c.Until, Knows: true}}
 			for _, all := range [][]auditor.Cordon{{c}, nil, {c}} {
-				f.cordons = all
 				f.answer(0, func(a *auditor.Answer) { a.Cordons = all })
 				f.pass(look)
 			}
+		}},
+		{"cordon", "a node does not obey", nil, func(f *fleet) {
+			f.orders = []auditor.Order{{By: "a", ID: "b", At: f.at, Until: f.at + time.Hour}}
 		}},
 		{"twin", "two processes of a node run", nil, func(f *fleet) {
 			f.nodes[0].Status = auditor.Paused

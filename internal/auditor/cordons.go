@@ -5,17 +5,18 @@ import (
 	"time"
 )
 
-// order is a cordon that an operator has ordered.
-type order struct {
-	at, until time.Duration
-}
-
 const cordonEnds = 2 * time.Second // the largest difference between the ordered and the actual end
 
-func (a *Auditor) order(all []Cordon) {
-	for _, c := range all {
-		a.orders[c.ID] = append(a.orders[c.ID], order{a.at, c.Until})
+// checkOrder checks that the node that got an order has obeyed. If a cordon ends by itself in this moment, the node may
+// not have noticed yet.
+func (a *Auditor) checkOrder(o Order) {
+	ending := slices.ContainsFunc(a.orders[o.ID], func(e Order) bool {
+		return e.Until > e.At && (o.At-e.Until).Abs() < cordonEnds
+	})
+	if cordons := o.Until > o.At; o.Knows != cordons && !ending {
+		a.object("cordon", "%s was told to cordon %s for %v, and then knows a cordon: %v", o.By, o.ID, o.Until-o.At, o.Knows)
 	}
+	a.orders[o.ID] = append(a.orders[o.ID], o)
 }
 
 // checkCordons checks which cordons have begun and ended in the view of a node.
@@ -55,12 +56,12 @@ func (a *Auditor) checkLateCordons(t *track) {
 		return
 	}
 	for id := range t.cordons {
-		var last order
+		last := time.Duration(0)
 		for _, o := range a.orders[id] {
-			last = order{max(last.at, o.at), max(last.until, o.until)}
+			last = max(last, o.Until)
 		}
 		lags := t.woke > 0 && max(a.trouble.cut, a.trouble.fleet) >= t.woke
-		if late := a.at - max(last.until, t.active); late > cordonEnds && !lags {
+		if late := a.at - max(last, t.active); late > cordonEnds && !lags {
 			a.object("cordon", "%s knows a cordon of %s that ended %v ago", t.now.ID, id, late)
 		}
 	}

@@ -21,7 +21,7 @@
 //   - alive: no node loses another node if both run and nothing has disturbed them.
 //   - gone: a process that ended, left or hangs does not stay a member, and does not come back.
 //   - invented: each member is a process that has run.
-//   - cordon: operators have ordered each cordon, and it ends in time and stays ended.
+//   - cordon: nodes obey operators who cordon a node. A cordon ends in time, and stays ended.
 //   - twin: of two processes with the same id, the earlier process ends soon, and owns nothing soon.
 //
 // Who owns what:

@@ -20,13 +20,20 @@ type Observation struct {
 	Hosts     int
 	Loss      float64    // share of all packets
 	Cuts      []Cut      // links that drop everything
-	Cordons   []Cordon   // that operators have ordered since the last observation; Until in the past ends a cordon
+	Orders    []Order    // of operators, since the last observation
 	Overlaps  []Overlap  // of handlers, since the last observation
 	Processes []*Process // that have not ended, and those that have ended since the last observation
 }
 
 // Cut is a link between two nodes that drops everything in one direction.
 type Cut struct{ From, To string }
+
+// Order is an operator's order to cordon a node, or to end its cordons.
+type Order struct {
+	By, ID    string
+	At, Until time.Duration // Until = At ends the cordons
+	Knows     bool          // whether the node that got the order answers that the node is cordoned, immediately afterwards
+}
 
 // Overlap is the start of a handler of a partition while another process ran one.
 type Overlap struct {
@@ -98,7 +105,7 @@ type Node struct {
 	Weight uint32
 }
 
-// Cordon is a cordon in /v1/members, or an order of an operator.
+// Cordon is a cordon in /v1/members.
 type Cordon struct {
 	ID, Reason string
 	Until      time.Duration

@@ -55,7 +55,7 @@ func (w *world) observe() {
 	a := w.audit
 	a.looks++
 	o := auditor.Observation{
-		At: w.Elapsed(), Disturbed: w.disturbed, Hosts: w.s.hosts, Loss: w.Loss(), Cuts: w.cutLinks(), Cordons: a.ordered,
+		At: w.Elapsed(), Disturbed: w.disturbed, Hosts: w.s.hosts, Loss: w.Loss(), Cuts: w.cutLinks(), Orders: a.ordered,
 	}
 	a.ordered = nil
 	seen := slices.Clone(w.running)
@@ -237,6 +237,12 @@ func numbers(partitions []placement.Partition) (all []int) {
 		all = append(all, int(p))
 	}
 	return all
+}
+
+// order records an operator's order.
+func (a *audit) order(now time.Duration, by *process, id string, d time.Duration) {
+	knows := slices.ContainsFunc(by.View().Live.Cordoned, func(c lease.Cordon) bool { return string(c.ID) == id })
+	a.ordered = append(a.ordered, auditor.Order{By: by.ID, ID: id, At: now, Until: now + d, Knows: knows})
 }
 
 // cutLinks returns the links between running nodes that are cut.

@@ -4,7 +4,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/roost-cluster/roost/internal/auditor"
 	"github.com/roost-cluster/roost/lease"
 	"github.com/roost-cluster/roost/placement"
 )
@@ -29,7 +28,7 @@ func (w *world) cordon(by, id string, d time.Duration) {
 		return
 	}
 	w.lastDecision[id] = w.Elapsed()
-	w.audit.ordered = append(w.audit.ordered, auditor.Cordon{ID: id, Reason: "by " + by, Until: w.Elapsed() + d})
+	w.audit.order(w.Elapsed(), p, id, d)
 	i := slices.IndexFunc(p.View().Live.Cordoned, func(e lease.Cordon) bool {
 		decision := w.decisions[e]
 		return string(e.ID) == id && (decision == nil || decision.end > w.Elapsed()) // otherwise its end is about to be seen
