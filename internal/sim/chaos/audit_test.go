@@ -20,8 +20,8 @@ type audit struct {
 	seen     []*process // at the last observation
 	runs     int        // of processes
 	looks    int
-	overlaps int              // of handlers, that were shown
-	ordered  []auditor.Cordon // since the last observation
+	overlaps int             // of handlers, that were shown
+	ordered  []auditor.Order // since the last observation
 	cuts     []auditor.Cut
 	cutsAt   time.Duration // when cuts was computed
 }
