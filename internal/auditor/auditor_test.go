@@ -84,12 +84,12 @@ func (f *fleet) answer(i int, change func(*auditor.Answer)) {
 
 func (f *fleet) tell(i int, b auditor.Batch) { f.nodes[i].News = append(f.nodes[i].News, b) }
 
-// lose makes a node lose another.
-func (f *fleet) lose(i int, id, reason string) {
-	f.answer(i, func(a *auditor.Answer) {
+// lose makes the first node lose another.
+func (f *fleet) lose(id, reason string) {
+	f.answer(0, func(a *auditor.Answer) {
 		a.Members = slices.DeleteFunc(slices.Clone(a.Members), func(m auditor.Member) bool { return m.ID == id })
 	})
-	f.tell(i, auditor.Batch{Left: []string{id}, Reasons: map[string]string{id: reason}})
+	f.tell(0, auditor.Batch{Left: []string{id}, Reasons: map[string]string{id: reason}})
 }
 
 // stop stops or ends a node for some time.
@@ -123,11 +123,11 @@ func TestRules(t *testing.T) {
 		}},
 		{"reason", "left without an order", nil, func(f *fleet) {
 			f.stop(2, auditor.Dead, time.Second)
-			f.lose(0, "c", "left")
+			f.lose("c", "left")
 		}},
 		{"reason", "crashed instead of left", nil, func(f *fleet) {
 			f.stop(2, auditor.Left, look)
-			f.lose(0, "c", "crashed")
+			f.lose("c", "crashed")
 		}},
 		{"fence", "keeps its partitions after a pause", nil, func(f *fleet) { f.stop(0, auditor.Paused, 7*time.Second) }},
 		{"fence", "counts a fence without a release", nil, func(f *fleet) {
@@ -151,13 +151,13 @@ func TestRules(t *testing.T) {
 		{"wait", "waits too long", handoff, func(f *fleet) {
 			f.answer(0, func(a *auditor.Answer) { a.Waiting = []int{1} })
 		}},
-		{"alive", "loses a running node", nil, func(f *fleet) { f.lose(0, "b", "expired") }},
+		{"alive", "loses a running node", nil, func(f *fleet) { f.lose("b", "expired") }},
 		{"gone", "a dead process stays", nil, func(f *fleet) { f.stop(2, auditor.Dead, look) }},
 		{"gone", "a process that hangs stays", nil, func(f *fleet) { f.stop(2, auditor.Paused, 20*time.Second) }},
 		{"gone", "a dead process returns", nil, func(f *fleet) {
 			members := f.nodes[0].Answer.Members
 			f.stop(2, auditor.Dead, look)
-			f.lose(0, "c", "crashed")
+			f.lose("c", "crashed")
 			f.pass(time.Second)
 			f.answer(0, func(a *auditor.Answer) { a.Members = members })
 		}},
@@ -195,7 +195,7 @@ func TestRules(t *testing.T) {
 		}},
 		{"table", "a candidate that is no member", nil, func(f *fleet) {
 			f.stop(2, auditor.Dead, look)
-			f.lose(0, "c", "crashed")
+			f.lose("c", "crashed")
 		}},
 		{"movement", "a partition moves between nodes that have not changed", nil, func(f *fleet) {
 			f.answer(0, func(a *auditor.Answer) {

@@ -37,29 +37,19 @@ func (a *Auditor) groups(o *Observation) (groups [][]*track) {
 	for _, c := range o.Cuts {
 		cut[c] = true
 	}
-	reaches := func(x, y *track) bool { return !cut[Cut{x.now.ID, y.now.ID}] }
-	var all []*track
-	for _, t := range a.running {
-		switch {
-		case t.stopped > 0 && t.now.Seed, t.twin != nil: // nodes that join wait for a seed
-			return nil
-		case t.stopped > 0:
-			continue
-		case t.disturbed() || o.Loss > mostLoss || t.answer == nil:
-			return nil
-		}
-		all = append(all, t)
-		i := slices.IndexFunc(groups, func(g []*track) bool { return reaches(t, g[0]) })
+	nodes := a.faultless(o)
+	for _, t := range nodes {
+		i := slices.IndexFunc(groups, func(g []*track) bool { return !cut[Cut{t.now.ID, g[0].now.ID}] })
 		if i < 0 {
-			groups = append(groups, nil)
-			i = len(groups) - 1
+			i, groups = len(groups), append(groups, nil)
 		}
 		groups[i] = append(groups[i], t)
 	}
 	for _, g := range groups {
-		for _, x := range all {
+		for _, x := range nodes {
+			apart := !slices.Contains(g, x)
 			for _, y := range g {
-				if x != y && (reaches(x, y) != slices.Contains(g, x) || reaches(y, x) != slices.Contains(g, x)) {
+				if cut[Cut{x.now.ID, y.now.ID}] != apart || cut[Cut{y.now.ID, x.now.ID}] != apart {
 					return nil
 				}
 			}
@@ -68,6 +58,26 @@ func (a *Auditor) groups(o *Observation) (groups [][]*track) {
 	return slices.DeleteFunc(groups, func(g []*track) bool {
 		return !slices.ContainsFunc(g, func(t *track) bool { return t.now.Seed })
 	})
+}
+
+// faultless returns the nodes that are not stopped. It returns none if one of these has a fault, or if nodes that join wait
+// for a seed that is stopped.
+func (a *Auditor) faultless(o *Observation) (nodes []*track) {
+	if o.Loss > mostLoss {
+		return nil
+	}
+	for _, t := range a.running {
+		switch {
+		case t.stopped > 0 && t.now.Seed, t.twin != nil:
+			return nil
+		case t.stopped > 0:
+		case t.disturbed(), t.answer == nil:
+			return nil
+		default:
+			nodes = append(nodes, t)
+		}
+	}
+	return nodes
 }
 
 // judge checks a group of nodes after a quiet time.

@@ -99,20 +99,23 @@ func (a *Auditor) checkAwake(t *track) {
 	t.kept.keep(t.mine)
 	left := 0
 	for other, owned := range t.takers {
-		if other.ended > 0 || other.stopped > 0 || other.now.Lossy || other.answer == nil || other.entering() {
-			owned = nil
-		}
-		owned.keep(other.owned())
-		t.takers[other] = owned
+		owned.keep(other.serves())
 		both := t.kept.common(owned)
-		left += len(both)
-		if len(both) > 0 && a.at-t.woke > limit {
+		if left += len(both); len(both) > 0 && a.at-t.woke > limit {
 			a.object("awake", "%s was suspended, and still owns %v of %s after %v", t.now.ID, both, other.now.ID, a.at-t.woke)
 		}
 	}
 	if left == 0 || a.trouble.loss > mostLoss || a.trouble.cut >= t.woke || t.now.Lossy {
 		t.takers = nil
 	}
+}
+
+// serves returns what a node owns that is active and can tell others so.
+func (t *track) serves() set {
+	if t.ended > 0 || t.now.Lossy || t.answer == nil || t.entering() {
+		return nil
+	}
+	return t.owned()
 }
 
 // checkWaits checks how long a node waits to run a partition.

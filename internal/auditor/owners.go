@@ -100,31 +100,35 @@ func (a *Auditor) checkDouble(x, y *track) {
 	}
 }
 
-// checkTwins checks two processes with the same id. x is the earlier process, which was paused when y started.
+// checkTwins checks two processes with the same id. x is the earlier process, which was paused when y started. A member of
+// both can tell x that y runs.
 func (a *Auditor) checkTwins(x, y *track) {
-	common := false
-	for _, other := range x.known {
-		_, met := y.met[other]
-		common = common || other != nil && met && other != x && other != y && other.now.ID != x.now.ID
-	}
-	ready := max(x.active, y.active, y.began)
 	quiet := a.at - max(a.trouble.fleet, a.trouble.cut)
-	if !common || quiet < 2*a.TTL || y.now.Lossy || a.at-a.trouble.seeds < meets {
+	if !common(x, y) || quiet < 2*a.TTL || y.now.Lossy || a.at-a.trouble.seeds < meets {
 		x.twins, x.bothOwn = a.at, a.at
 		return
 	}
-	if x.twins == 0 {
-		x.twins = a.at
-	}
-	if len(x.mine.common(y.mine)) == 0 {
+	both := x.mine.common(y.mine)
+	if len(both) == 0 {
 		x.bothOwn = a.at
 	}
-	if both := a.at - max(x.bothOwn, ready); both > time.Second+tolerance {
-		a.object("twin", "two processes of %s own %v for %v", x.now.ID, x.mine.common(y.mine), both)
+	ready := max(x.twins, x.active, y.active)
+	if a.at-max(ready, x.bothOwn) > time.Second+tolerance {
+		a.object("twin", "two processes of %s own %v", x.now.ID, both)
 	}
-	if run := a.at - max(x.twins, ready); run > a.TTL {
+	if run := a.at - ready; run > a.TTL {
 		a.object("twin", "two processes of %s run for %v", x.now.ID, run)
 	}
+}
+
+// common reports whether two processes with the same id have another member in common.
+func common(x, y *track) bool {
+	for other := range x.met {
+		if _, met := y.met[other]; met && other.now.ID != x.now.ID {
+			return true
+		}
+	}
+	return false
 }
 
 // checkOverlap checks a run that has begun on a node while another node ran the partition. This must not happen if the

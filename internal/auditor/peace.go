@@ -40,19 +40,24 @@ func (a *Auditor) note(o *Observation) {
 			right++
 		}
 	}
-	cut := make(map[Cut]bool)
-	for _, c := range o.Cuts {
-		c = Cut{min(c.From, c.To), max(c.From, c.To)}
-		cut[c], tr.links[c], tr.cut = true, a.at, a.at
-	}
-	// A single link that is cut affects only its two nodes, because one node alone cannot prove that another has ended.
-	// If few nodes run, news spread slowly. If half of the clocks are wrong, the right clocks may be rejected.
-	if len(cut) > 1 || o.Loss > mostLoss || 2*running < o.Hosts || 2*right <= running {
-		tr.fleet = a.at
-	}
 	if !seed {
 		tr.seeds = a.at
 	}
+	// A single link that is cut affects only its two nodes, because one node alone cannot prove that another has ended.
+	// If few nodes run, news spread slowly. If half of the clocks are wrong, the right clocks may be rejected.
+	if tr.cutLinks(o.Cuts, a.at) > 1 || o.Loss > mostLoss || 2*running < o.Hosts || 2*right <= running {
+		tr.fleet = a.at
+	}
+}
+
+// cutLinks records the links that are cut in at least one direction, and returns their number.
+func (tr *trouble) cutLinks(cuts []Cut, at time.Duration) int {
+	links := make(map[Cut]bool, len(cuts))
+	for _, c := range cuts {
+		c = Cut{min(c.From, c.To), max(c.From, c.To)}
+		links[c], tr.links[c], tr.cut = true, at, at
+	}
+	return len(links)
 }
 
 // peace returns for how long neither of two processes had a reason to lose the other.

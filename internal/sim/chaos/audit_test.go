@@ -32,7 +32,6 @@ type shown struct {
 	batches int
 	late    *events.State // of the watcher that reads seldom
 	answer  *auditor.Answer
-	state   *events.State    // of answer
 	of      *placement.Table // of answer
 	cordons []lease.Cordon   // of answer
 }
