@@ -57,7 +57,7 @@ type track struct {
 	must     set           // what it has to release before it owns it again
 	woke     time.Duration // when its host last continued after a suspension
 	kept     set
-	takers   map[*track]set
+	takers   []taker
 	idle     time.Duration // since when it has to own nothing
 	table    *Table        // the last that was not stale
 	strange  time.Duration // since when a candidate is no member
@@ -66,6 +66,13 @@ type track struct {
 	cordons  map[string]Cordon // in force
 	over     []Cordon          // that it has seen end
 	flapping bool
+}
+
+// taker is a member of a node that was suspended, with what it owned when the node continued.
+type taker struct {
+	*track
+
+	took set
 }
 
 // New returns an auditor of a fleet.
@@ -151,10 +158,10 @@ func (a *Auditor) continues(t *track, pause time.Duration) {
 	case !t.suspended && pause > a.TTL*7/8+tolerance:
 		t.must = slices.Clone(t.always.owned) // its lease ended an eighth of a TTL early
 	case t.suspended && pause > a.TTL:
-		t.kept, t.takers = slices.Clone(t.always.owned), make(map[*track]set)
-		for _, other := range t.known {
-			if other != nil && other != t && other.ended == 0 && other.stopped == 0 {
-				t.takers[other] = slices.Clone(other.owned())
+		t.kept, t.takers = slices.Clone(t.always.owned), nil
+		for _, other := range a.running {
+			if _, met := t.met[other]; met && other != t && other.stopped == 0 {
+				t.takers = append(t.takers, taker{other, slices.Clone(other.owned())})
 			}
 		}
 	}

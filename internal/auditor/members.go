@@ -103,7 +103,9 @@ func (a *Auditor) goneAfter(t, ended *track) time.Duration {
 
 // checkGone looks for members that have ended, or hang.
 func (a *Auditor) checkGone(t *track) {
-	for n, other := range t.known {
+	for _, m := range t.answer.Members {
+		n := name{m.ID, m.Incarnation}
+		other := t.known[n]
 		if other == nil {
 			continue
 		}

@@ -98,9 +98,9 @@ func (a *Auditor) checkAwake(t *track) {
 	}
 	t.kept.keep(t.mine)
 	left := 0
-	for other, owned := range t.takers {
-		owned.keep(other.serves())
-		both := t.kept.common(owned)
+	for _, other := range t.takers {
+		other.took.keep(other.serves())
+		both := t.kept.common(other.took)
 		if left += len(both); len(both) > 0 && a.at-t.woke > limit {
 			a.object("awake", "%s was suspended, and still owns %v of %s after %v", t.now.ID, both, other.now.ID, a.at-t.woke)
 		}
