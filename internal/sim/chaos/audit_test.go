@@ -23,7 +23,7 @@ type audit struct {
 	overlaps int             // of handlers, that were shown
 	ordered  []auditor.Order // since the last observation
 	cuts     []auditor.Cut
-	cutsAt   time.Duration // when cuts was computed
+	cutsSeen bool // cuts is up to date
 }
 
 // shown is what a process has shown to the auditor.
@@ -46,7 +46,7 @@ func newAudit(s schedule) *audit {
 	if slices.Contains(s.kinds, "handlers hang") || slices.Contains(s.kinds, "all") {
 		settings.Hang = hang
 	}
-	return &audit{Auditor: auditor.New(settings), cutsAt: -1}
+	return &audit{Auditor: auditor.New(settings)}
 }
 
 // observe makes the auditor judge what it sees now.
@@ -247,13 +247,13 @@ func (a *audit) order(now time.Duration, by *process, id string, d time.Duration
 // cutLinks returns the links between running nodes that are cut.
 func (w *world) cutLinks() []auditor.Cut {
 	a := w.audit
-	if len(w.cuts) == 0 || a.cutsAt == w.disturbed {
-		if len(w.cuts) == 0 {
-			a.cuts = nil
-		}
+	if a.cutsSeen {
 		return a.cuts
 	}
-	a.cuts, a.cutsAt = nil, w.disturbed
+	a.cuts, a.cutsSeen = nil, true
+	if len(w.cuts) == 0 {
+		return nil
+	}
 	for _, from := range w.IDs() {
 		for _, to := range w.IDs() {
 			if !w.Reaches(from, to) {

@@ -45,6 +45,7 @@ type process struct {
 func (w *world) follow(p *sim.Process) {
 	w.now[p.ID] = &process{Process: p, began: w.Elapsed(), active: w.Elapsed(), dropped: make(map[lease.Incarnation]bool)}
 	w.running = append(w.running, w.now[p.ID])
+	w.audit.cutsSeen = false
 	w.identify(w.now[p.ID])
 }
 

@@ -139,7 +139,7 @@ func (w *world) traces() (messages, decisions uint64) {
 func (w *world) step(text string, do func(*world)) {
 	w.story = append(w.story, fmt.Sprintf("%12v  %s", w.Elapsed(), text))
 	do(w)
-	w.disturbed = w.Elapsed()
+	w.disturbed, w.audit.cutsSeen = w.Elapsed(), false
 	w.changed, w.checked, w.sides = w.Elapsed(), false, w.findSides()
 }
 
