@@ -82,7 +82,7 @@ type Config struct {
 	// any host that can reach the port can impersonate any node.
 	Key []byte
 
-	// OldKeys are used only to decrypt received packets, while you change the key of a cluster. First add the
+	// OldKeys let you change the key of a cluster. The node uses them only to decrypt what it receives. First add the
 	// new key to OldKeys on every node. Then swap the new key with Key on every node. Finally, remove the old
 	// key. If the cluster had no key, its old key is [PlainText].
 	OldKeys [][]byte

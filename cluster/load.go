@@ -115,7 +115,7 @@ func (a *Agent) ReserveLoad() (set func(units int64)) {
 	}
 }
 
-// setUnits sets the load in units. The caller must hold reporting.
+// setUnits sets the load in units. The caller must hold a.reporting.
 func (a *Agent) setUnits(units int64) {
 	a.own.Units = max(0, units)
 	a.load.Store(a.own.Total())

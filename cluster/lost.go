@@ -26,7 +26,7 @@ type Lost struct {
 	Partitions int       // number of partitions that the member owned at that time
 }
 
-// Left reports whether the member sent a leave message, so it was not lost.
+// Left reports whether the member sent a leave message. Then it was not lost.
 func (l *Lost) Left() bool { return l.Reason == lease.Departed }
 
 // Lost returns the members that were lost or left within LostFor and have not returned: at most 256, latest

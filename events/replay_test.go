@@ -53,7 +53,7 @@ func drawSteps(t *rapid.T) []step {
 	return steps
 }
 
-// holds is the simplest definition of whether self owns p in step s.
+// holds reports whether self owns p in step s. It is kept simple, because the test trusts it.
 func (s step) holds(p int) bool { return !s.fenced && p < len(s.owners) && s.owners[p] == 'a' }
 
 func (s step) owner(p int) lease.NodeID {

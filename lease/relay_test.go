@@ -140,7 +140,7 @@ func relapsed(t *testing.T, s *lease.Set, r *lease.Record, field []byte) *lease.
 	return m
 }
 
-// A row of a later release replaces the unknown fields that the set has stored.
+// When a node of a later release sends a new row, the unknown fields in it replace those that the set has stored.
 func TestUnknownFieldsAreReplaced(t *testing.T) {
 	b := rec("b", 1)
 	s := newSet(rec("a", 1))

@@ -85,7 +85,8 @@ func (s *skew) apply(now time.Time, lag time.Duration, heartbeats []Heartbeat) {
 }
 
 // update recomputes the cluster's clock. It usually costs O(1), but O(n) if the cluster's clock changes or if
-// a node's clock is too far ahead. A set calls update once per own heartbeat and at most twice per message.
+// a node's clock is too far ahead. A Set calls update once for each heartbeat of this node, and at most twice for each
+// message that it receives.
 func (s *skew) update(now time.Time) {
 	maps.DeleteFunc(s.ahead, func(_ Handle, a aheadClock) bool { return now.After(a.until) })
 	c := s.census

@@ -197,8 +197,8 @@ func rulesOf(n capacity.Need) (prefer []string, require map[string]string) {
 
 const (
 	// listTwice is the time in which each node reads the list of the reservations twice, to find out what is
-	// reserved on it. Config.Settle can be shorter. Then it is the time, because a node stops counting its own
-	// claim for a reservation after Settle. By then, the room's node must count the reservation.
+	// reserved on it. If Config.Settle is shorter, Settle is used instead: a node stops counting its own claim for a
+	// reservation after Settle, so the room's node must count the reservation by then.
 	listTwice = 5 * time.Second
 
 	// reservedAge is the maximum age of the cached pin of a reserved room if the store sends no notifications.

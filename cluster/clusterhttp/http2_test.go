@@ -59,7 +59,7 @@ func TestStreamsOfHTTP2(t *testing.T) {
 	}
 }
 
-// h2Conn is the connection of a client that sends requests and reads no response to the end.
+// h2Conn is the connection of a client that sends requests but never finishes reading a response.
 type h2Conn struct {
 	net.Conn
 

@@ -194,8 +194,8 @@ func TestIsolated(t *testing.T) {
 	})
 }
 
-// The agent's doctor finds what changes between its two looks, and what is wrong in both. It examines the agent for a
-// limited number of clients at a time, and stops when the agent ends.
+// The agent's doctor finds what changes between its two looks, and what is wrong in both. It serves a limited
+// number of clients at a time, and stops when the agent stops.
 func TestDoctor(t *testing.T) {
 	inTrio(t, Options{}, func(t *testing.T, c *clustertest.Cluster, h *api) {
 		client := serve(t, NewServer(h)).client(t)

@@ -251,8 +251,8 @@ type partitionsKey struct {
 	stale      bool
 }
 
-// ownedKey contains all values that determine the response of /v1/owned. A node owns the partitions in state while owns
-// is true. If its own lease has expired, owns is false and the node owns nothing.
+// ownedKey contains all values that determine the response of /v1/owned. If owns is true, the node owns its
+// partitions in state. If its own lease has expired, owns is false and the node owns nothing.
 type ownedKey struct {
 	state *events.State
 	owns  bool

@@ -226,7 +226,7 @@ func memoryOf(t *testing.T, agents []*proc) (mean int64) {
 }
 
 // TestProxy: roost proxy sends requests to the servers of two agents by their keys. It waits for agents when it starts,
-// and gives up on a server after --answer-within. SIGTERM ends it: /readyz reports that it is ending, while requests in
+// and gives up on a server after --answer-within. On SIGTERM, the proxy shuts down: /readyz says so, while requests in
 // progress finish.
 func TestProxy(t *testing.T) {
 	t.Parallel()

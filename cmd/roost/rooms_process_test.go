@@ -305,8 +305,8 @@ func TestSettingsOnRedis(t *testing.T) {
 }
 
 // TestForgottenJoin: two agents share a Redis, but neither was told to join the other. In its own view, each owns
-// everything. Rooms of the other agent stay where they are, and the log, the doctor and the metrics name the other
-// agent.
+// everything. Each agent leaves the other agent's rooms where they are, and names the other agent in its log, its
+// metrics and its doctor.
 func TestForgottenJoin(t *testing.T) {
 	t.Parallel()
 	redis := redistest.Start(t)

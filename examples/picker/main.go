@@ -1,5 +1,5 @@
 // Picker is an example for programs that have used a list of peers and a hash ring until now. The adapter to roost is in
-// picker.go. The adapter manages two scopes, the connections to each member, and an orderly shutdown.
+// picker.go. The adapter has a scope for each of two roles, keeps connections to the members, and shuts down in order.
 //
 //	go run ./examples/picker
 //

@@ -159,8 +159,8 @@ type fetch struct {
 	retry   time.Time        // when this digest may be tried again
 }
 
-// maxFetches is the maximum number of concurrent exchanges. If the other node has just died, an exchange may
-// hang until it times out.
+// maxFetches is the maximum number of concurrent exchanges. It is more than one because an exchange with a node
+// that has just died hangs until it times out, and must not delay the others.
 const maxFetches = 3
 
 // may reports whether an exchange for an assignment may start.

@@ -11,8 +11,8 @@ import (
 	"github.com/roost-cluster/roost/internal/sim"
 )
 
-// BenchmarkRest measures the cost of a cluster whose nodes all start together and then rest for 40 seconds.
-// scripts/compare.sh also runs this file in the trees of earlier commits, so this file only uses what exists since
+// BenchmarkRest measures the cost of a cluster whose nodes all start together and then stay idle for 40 seconds.
+// scripts/compare.sh also runs this file in the trees of earlier commits, so it only uses functions that exist since
 // commit 1c47180.
 func BenchmarkRest(b *testing.B) {
 	for _, c := range []struct {

@@ -193,8 +193,8 @@ func TestLeastBeganAlone(t *testing.T) {
 	}
 }
 
-// When an owner returns, its deputies are removed from the record. Otherwise a deputy would inherit all these
-// partitions when the owner crashes years later, even if the deputy already has many partitions.
+// When an owner returns, its deputies are removed from the record. Otherwise a deputy would inherit the
+// owner's partitions when the owner crashes much later, even if the deputy already has many partitions.
 func TestLeastDeputyOfThePast(t *testing.T) {
 	nodes := equals("a", "b")
 	m := newRun(t, placement.LeastPartitions(1, 0), 100, nodes...)

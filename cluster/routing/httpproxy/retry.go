@@ -18,8 +18,8 @@ import (
 // router sends it again if that is safe and can help.
 type router struct{ *Proxy }
 
-// mostRuns is how often servers may break off a request before the proxy gives up. The number is limited because the
-// request may be the cause and would crash one server after another. However, a load balancer in front of a dead server
+// mostRuns is the number of times that the proxy tries a request whose connection breaks. The number is
+// limited because the request may be the cause and would crash one server after another. However, a load balancer in front of a dead server
 // also breaks connections. The proxy therefore waits for lastPause before the last attempt, so that tables can learn of
 // a crash.
 const (

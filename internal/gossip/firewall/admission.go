@@ -33,8 +33,8 @@ const (
 	smallStream = 8 << 10
 
 	// readBudget is the maximum total size of the larger messages that are being read, and so also the
-	// maximum size of one message. If the cluster has a key, the senders of these messages have not proven
-	// yet that they have the key.
+	// maximum size of one message. Even if the cluster has a key, the senders of these messages are not
+	// authenticated yet: the key can only be checked when a message is complete.
 	readBudget = 14 << 20
 
 	// serveBudget limits the complete messages that memberlist is decoding and answering. If there is a key,

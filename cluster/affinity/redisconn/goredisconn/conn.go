@@ -214,9 +214,9 @@ func (h hook) DialHook(dial redis.DialHook) redis.DialHook {
 	}
 }
 
-// announce announces a loss, unless another loss was announced since the counter of losses was equal to since.
-func (c *Conn) announce(since uint64) {
-	if lost := c.lost.Load(); lost != nil && c.losses.CompareAndSwap(since, since+1) {
+// announce announces a loss, unless the counter of losses is no longer at before: then another loss has been announced.
+func (c *Conn) announce(before uint64) {
+	if lost := c.lost.Load(); lost != nil && c.losses.CompareAndSwap(before, before+1) {
 		(*lost)()
 	}
 }

@@ -7,8 +7,9 @@ import (
 	"syscall"
 )
 
-// exposed reports whether unauthorized users can read a file that holds a secret. The group may read a file
-// that root owns, because Kubernetes and administrators pass secrets to a process of another user this way.
+// exposed reports whether unauthorized users can read a file that holds a secret. If root owns
+// the file, its group may read it, because this is how Kubernetes and administrators pass a secret to a process that
+// does not run as root.
 func exposed(info os.FileInfo) bool {
 	others, group := info.Mode().Perm()&0o004 != 0, info.Mode().Perm()&0o040 != 0
 	stat, ok := info.Sys().(*syscall.Stat_t)
