@@ -92,8 +92,8 @@ newest: ## vet and the tests of what programs embed, with the newest dependencie
 update: ## look for newer dependencies, write their versions into internal/tools/newest.mod, and test them
 	$(STEP) 'newer dependencies' scripts/newest.sh -update
 
-# As in scripts/race.sh, GOGC=400 saves a quarter of the CPU.
-long: ## packages without a goroutine, and the crowds that are too large for the race detector
+# GOGC=400 saves CPU here as it does in scripts/race.sh.
+long: ## packages without a goroutine, and the crowds and calls that are too large for the race detector
 	$(STEP) 'cores and simulations' env GOGC=400 go test -count=1 -timeout 20m $(PURE)
 	$(STEP) 'a crowd of HTTP clients' go test -count=1 -run 'TestCrowd$$' ./cluster/clusterhttp
 	$(STEP) 'rolling restarts, and a crowd of routing clients' go test -count=1 -run '^($(ROLLING)|TestRoutingClients)$$' ./cmd/roost -clients 200

@@ -9,8 +9,8 @@ set -euo pipefail
 
 # By default the detector has each test wait a second at its end, for what other goroutines still do.
 export GORACE="atexit_sleep_ms=50 ${GORACE:-}"
-# The heaps are small: the garbage collector takes a fifth of the CPU away from the tests.
-export GOGC=400
+# The heaps are small, and with this value the garbage collector leaves a fifth more of the CPU to the tests.
+export GOGC=${GOGC:-400}
 
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT

@@ -8,7 +8,9 @@ cd "$(dirname "$0")/.."
 page=docs/dev/track-record.md
 dir=$(mktemp -d)
 tree=$dir/tree log=$dir/log
-trap 'git worktree remove --force "$tree"; rm -rf "$dir"' EXIT
+trap 'git worktree remove --force "$tree" 2>/dev/null || true; rm -rf "$dir"; git worktree prune' EXIT
+trap 'exit 130' INT
+[[ $(git rev-parse --is-shallow-repository) == false ]] || { echo 'this clone lacks the history: run git fetch --unshallow' >&2; exit 2; }
 git worktree add --quiet --detach "$tree"
 
 # code TEXT [N]: what stands in the first or Nth pair of backquotes.
@@ -21,35 +23,36 @@ run() {
 }
 
 at() {
-	git -C "$tree" reset --quiet --hard
-	git -C "$tree" clean -qfdx
-	git -C "$tree" checkout --quiet "$1"
+	git -C "$tree" reset --quiet --hard && git -C "$tree" clean -qfdx && git -C "$tree" checkout --quiet "$1"
 }
 
 # without FIX [PATH]: at the fix, takes back its changes of this path that are no tests.
 without() {
-	at "$1"
-	git -C "$tree" diff --binary "$1" "$1^" -- "${2:-.}" ':!*_test.go' ':!*/testdata/*' | git -C "$tree" apply --whitespace=nowarn
+	at "$1" && git -C "$tree" diff --binary "$1" "$1^" -- "${2:-.}" ':!*_test.go' ':!*/testdata/*' | git -C "$tree" apply --whitespace=nowarn
 }
 
 # repeat FIX PATH TEXT TEST...: prints why the row can't be repeated.
 repeat() {
 	local fix=$1 path=$2 text=$3 test=${!#}
 	shift 3
-	without "$fix" "$path"
-	if run "$@"; then
+	if ! without "$fix" "$path"; then
+		echo 'the fix cannot be undone'
+	elif run "$@"; then
 		echo 'the test passes without the fix'
 	elif ! grep -q "^=== RUN   $test" "$log"; then
 		echo 'the test does not compile or is not found without the fix'
 	elif ! grep -qF -- "$text" "$log"; then
 		echo "without the fix, the test fails without this text: $text"
-	elif at "$fix" && ! run "$@"; then
+	elif ! at "$fix" || ! run "$@"; then
 		echo 'the test fails with the fix, too'
 	elif ! grep -q "^--- PASS: ${test%%/*} " "$log"; then
 		echo 'the test is skipped with the fix'
 	fi
 }
 
+for fix in "$@"; do
+	grep -qE "^\|.*\| \`$fix\`" "$page" || { echo "no row of $page has the fix $fix" >&2; exit 2; }
+done
 rows=0 good=0 other=0
 while IFS='|' read -r _ _ _ fixed shown text _; do
 	fix=$(code "$fixed") test=$(code "$shown")
@@ -71,7 +74,6 @@ while IFS='|' read -r _ _ _ fixed shown text _; do
 	fi
 done < <(grep -E '^\|.*\| `[0-9a-f]{8}`' "$page")
 
-((rows + other)) || { echo "no row of $page has the fix $*" >&2; exit 2; }
 printf '%d of %d rows reproduced, %d not repeatable, at %s with %s\n' \
 	"$good" "$rows" "$other" "$(git log -1 --format='%h of %as')" "$(go env GOVERSION)"
 ((good == rows))

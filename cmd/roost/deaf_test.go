@@ -42,7 +42,7 @@ func TestDeafClients(t *testing.T) {
 		})
 		t.Logf("%d × %s: %d MB at most, %d MB before", *deaf, path, memory(t, a)>>20, most>>20)
 	}
-	if now := memory(t, a); now > most+200<<20 { // if each client had its own copy, the answers would need 500 MB
+	if now := memory(t, a); now > most+100<<20 {
 		t.Errorf("%d MB at most, and %d MB before", now>>20, most>>20)
 	}
 }

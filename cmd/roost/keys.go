@@ -27,7 +27,7 @@ const keyBytes = 32
 func (p *program) keygenCommand() *cobra.Command {
 	var out, show string
 	return p.withSettings(&cobra.Command{
-		Use:   "keygen [--out FILE | --show FILE]",
+		Use:   "keygen [flags]",
 		Short: "Generate a key that encrypts gossip",
 		Long: `Generate a key of 32 random bytes, in base64, for --key-file of all nodes. Nodes without it can
 neither join the cluster nor read its messages. A key file may have several lines: the first
@@ -68,9 +68,11 @@ func (p *program) showKeys(path, out string) error {
 		return settings.UsageError(fmt.Sprintf("--show %q: %v", path, err))
 	}
 	for _, key := range keys {
-		_, err = fmt.Fprintln(p.stdout, cluster.KeyFingerprint(key))
+		if _, err := fmt.Fprintln(p.stdout, cluster.KeyFingerprint(key)); err != nil {
+			return err
+		}
 	}
-	return err
+	return nil
 }
 
 // writeNew creates a file that only its owner can read. writeNew never overwrites a file, because a cluster

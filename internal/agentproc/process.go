@@ -46,9 +46,9 @@ func Command(exe, id string, args ...string) *exec.Cmd {
 }
 
 // Environ returns the environment of this process without the ROOST_ variables, which child processes must
-// not inherit.
+// not inherit, and without GOGC, which tests set for themselves.
 func Environ() []string {
-	return slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, "ROOST_") })
+	return slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, "ROOST_") || strings.HasPrefix(v, "GOGC=") })
 }
 
 // Start starts cmd and does not wait until the agent is running. On Unix, the process has its own process

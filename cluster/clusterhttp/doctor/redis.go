@@ -115,7 +115,7 @@ func (e Examination) load() []Check {
 	case len(over) > 0:
 		return []Check{{
 			"load", Warn, "overloaded: " + few(over), "calls there may suffer. Rooms that are there stay, unless the agent runs with --rebalance",
-			"see roost rooms --node ID, and move some of its rooms with roost room move. If no other node has room for them (roost room NAME), start one first. Or " + higher,
+			"move some of its rooms (roost rooms --node ID, roost room move). If no other node has headroom for them, start a node first, or " + higher,
 		}}
 	}
 	return nil

@@ -18,7 +18,7 @@ var rejections = []struct{ reason, what, means, do string }{ //nolint:gochecknog
 	{
 		"wrong_key", "gossip that no key of this node decrypts",
 		"a node there has a different key or none, so it and this node cannot be in one cluster; if the finding lists all other nodes, this node has the wrong key",
-		"if a node of this cluster runs there, compare roost keys here with roost keygen --show and its --key-file there, and give it this cluster's key",
+		"if a node of this cluster runs there, compare the output of roost keys here with roost keygen --show FILE there, where FILE is its --key-file. If they differ, give that node this cluster's key",
 	},
 	{
 		"wrong_cluster", "gossip of another cluster",

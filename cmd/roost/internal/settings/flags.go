@@ -124,7 +124,7 @@ func (a *Agent) rooms() []Setting {
 		},
 		{
 			Name: "redis", Arg: "URL", Secret: true, Set: StoreURL(&a.Store),
-			Usage: "pin rooms to nodes in this Redis: redis://user:password@host:6379/0, or memory: for a single agent. " +
+			Usage: "pin rooms to nodes in this Redis: redis://user:password@host:6379/0 (a single agent can use memory: instead). " +
 				"Other users of the machine can read a password here, but not in ROOST_REDIS or --redis-file",
 		},
 		{

@@ -86,7 +86,7 @@ func Keys(path string) (keys [][]byte, warning string, err error) {
 	for line := range bytes.Lines(b) {
 		k, err := decodeKey(bytes.TrimSpace(line))
 		if err != nil {
-			return nil, warning, err
+			return nil, warning, fmt.Errorf("line %d: %w", len(keys)+1, err)
 		}
 		keys = append(keys, k)
 	}

@@ -117,7 +117,7 @@ func CheckURL(v string) error {
 	case err != nil || u.Opaque != "":
 		return errors.New("want a URL such as redis://user:password@host:6379/0, with special characters percent-encoded")
 	case !slices.Contains([]string{"redis", "rediss", "valkey", "valkeys", "unix"}, u.Scheme):
-		return errors.New("want a URL that begins with redis://, rediss:// or unix://, or memory: for a single agent")
+		return errors.New("want a URL that begins with redis://, rediss:// or unix://, or the value memory: for a single agent without Redis")
 	case u.Host == "" && u.Scheme != "unix":
 		return errors.New("the URL has no host: want redis://user:password@host:6379/0")
 	}
