@@ -9,7 +9,7 @@ FLOODS = $(STEP) 'unauthenticated peers at the gossip port' go test -count=1 -v 
 # Packages without a goroutine, or with some that share nothing, or whose work is done by other programs. The
 # race detector would find nothing in them, in six times the time. SHARED are the tests of these in which goroutines share a table.
 export PURE := ./cluster/affinity/internal/liveness ./cluster/affinity/internal/rebalance ./cluster/affinity/pinstore ./cluster/affinity/roomsim ./cluster/clusterhttp/dashboard \
-	./cluster/clusterhttp/doctor ./cmd/roost/internal/settings ./internal/arch ./internal/docstest ./internal/explore \
+	./cluster/clusterhttp/doctor ./cmd/roost/internal/settings ./internal/arch ./internal/auditor ./internal/docstest ./internal/explore \
 	./internal/handoff ./internal/ledger ./internal/node ./internal/release ./internal/sim/... ./internal/split ./internal/sse ./internal/tablewire ./internal/wire \
 	./lease ./placement ./placement/assignment ./placement/ring
 

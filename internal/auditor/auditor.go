@@ -46,15 +46,17 @@ type track struct {
 	twin           *track // another running process with the same id
 	twins, bothOwn time.Duration
 
-	known    map[name]*track          // its members
+	known    map[name]*track          // its members; nil = no process had this incarnation yet
+	unknown  map[name]time.Duration   // since when
 	met      map[*track]time.Duration // since when they are members
 	dropped  map[*track]bool          // after they had ended
 	lost     map[string]*track        // the last member with this id that it has lost
 	lostAt   map[string]time.Duration // when it last lost a process that runs
 	always   ledger
 	seldom   ledger
-	missed   []int         // partitions released since the watcher that reads seldom last read
+	missed   set           // released since the watcher that reads seldom last read
 	must     set           // what it has to release before it owns it again
+	untold   time.Duration // since when its application should know that it has lost partitions; 0 = it knows
 	woke     time.Duration // when its host last continued after a suspension
 	kept     set
 	takers   []taker
@@ -118,7 +120,8 @@ func (a *Auditor) follow(p *Process) {
 	t := a.all[p.Run]
 	if t == nil {
 		t = &track{
-			began: a.at, active: a.at, known: make(map[name]*track), met: make(map[*track]time.Duration),
+			began: a.at, active: a.at, known: make(map[name]*track), unknown: make(map[name]time.Duration),
+			met: make(map[*track]time.Duration), missed: make(set, a.Partitions),
 			dropped: make(map[*track]bool), lost: make(map[string]*track), lostAt: make(map[string]time.Duration), waits: make(map[int]time.Duration),
 			cordons: make(map[string]Cordon),
 		}
@@ -149,7 +152,7 @@ func (a *Auditor) follow(p *Process) {
 
 // continues records that a process continues after a pause.
 func (a *Auditor) continues(t *track, pause time.Duration) {
-	t.idle, t.active = 0, a.at
+	t.idle, t.untold, t.active = 0, 0, a.at
 	clear(t.waits)
 	if t.suspended {
 		t.woke = a.at

@@ -41,11 +41,13 @@ func newFleet(t *testing.T, change func(*auditor.Settings)) *fleet {
 		members = append(members, auditor.Member{ID: id, Incarnation: 1})
 		f.nodes = append(f.nodes, &auditor.Process{Run: i + 1, ID: id, Incarnation: 1, Seed: true, Weight: 100})
 	}
-	for p := range partitions {
+	var owned [3][]int
+	for p := range s.Partitions {
 		table.Owners = append(table.Owners, table.Nodes[p%3].ID)
+		owned[p%3] = append(owned[p%3], p)
 	}
 	for i, n := range f.nodes {
-		n.Answer = &auditor.Answer{State: "active", Members: members, Table: table, Owned: []int{i, i + 3, i + 6, i + 9}}
+		n.Answer = &auditor.Answer{State: "active", Members: members, Table: table, Owned: owned[i]}
 		n.News = []auditor.Batch{{Full: true, Acquired: n.Answer.Owned, Joined: []string{"a", "b", "c"}}}
 		if s.Handoff > 0 {
 			n.Runs = n.Answer.Owned
@@ -131,6 +133,14 @@ func TestRules(t *testing.T) {
 			f.tell(0, auditor.Batch{Acquired: []int{0}})
 			f.nodes[0].Late = &auditor.Batch{}
 		}},
+		{"sum", "a has lost [0 3 6 9] for", nil, func(f *fleet) {
+			f.answer(0, func(a *auditor.Answer) { a.Owned = nil })
+		}},
+		{"sum", "owns partition 99 of 12", nil, func(f *fleet) {
+			f.answer(0, func(a *auditor.Answer) { a.Owned = []int{0, 99} })
+		}},
+		{"sum", "tells its application of partition -1", nil, func(f *fleet) { f.tell(0, auditor.Batch{Acquired: []int{-1}}) }},
+		{"sum", "reads seldom of partition 12", nil, func(f *fleet) { f.nodes[0].Late = &auditor.Batch{Full: true, Acquired: []int{12}} }},
 		{"reason", "although it was not told to leave", nil, func(f *fleet) {
 			f.stop(2, auditor.Dead, time.Second)
 			f.lose(0, "c", "left")
@@ -141,6 +151,16 @@ func TestRules(t *testing.T) {
 		}},
 		{"fence", "lost its lease", nil, func(f *fleet) { f.stop(0, auditor.Paused, 7*time.Second) }},
 		{"fence", "lost its lease, and", nil, func(f *fleet) {
+			f.answer(0, func(a *auditor.Answer) { a.Fences++ })
+		}},
+		{"fence", "lost its lease, and", nil, func(f *fleet) { // for the second time
+			owned := f.nodes[0].Answer.Owned
+			f.release("joining", 0)
+			f.answer(0, func(a *auditor.Answer) { a.Fences++ })
+			f.pass(look)
+			f.tell(0, auditor.Batch{Acquired: owned})
+			f.answer(0, func(a *auditor.Answer) { a.State, a.Owned = "active", owned })
+			f.pass(look)
 			f.answer(0, func(a *auditor.Answer) { a.Fences++ })
 		}},
 		{"awake", "b was suspended", nil, func(f *fleet) {
@@ -158,6 +178,30 @@ func TestRules(t *testing.T) {
 		{"runs", "a begins to run partition 1, which b runs", handoff, func(f *fleet) {
 			f.overlaps = []auditor.Overlap{{Partition: 1, Begins: 1, Runs: 2}}
 		}},
+		{"runs", "which b runs", handoff, func(f *fleet) { // after b has taken a later incarnation
+			f.nodes[1].Incarnation = 2
+			for i := range f.nodes {
+				f.answer(i, func(a *auditor.Answer) {
+					a.Members = slices.Clone(a.Members)
+					a.Members[1].Incarnation = 2
+				})
+			}
+			f.pass(time.Minute)
+			f.overlaps = []auditor.Overlap{{Partition: 1, Begins: 1, Runs: 2}}
+		}},
+		{"runs", "d begins to run", handoff, func(f *fleet) { // a has a member d before the incarnation of d is known
+			members := f.nodes[0].Answer.Members
+			f.nodes = append(f.nodes, &auditor.Process{
+				Run: 9, ID: "d", Weight: 100, Answer: &auditor.Answer{State: "joining", Members: members},
+			})
+			f.answer(0, func(a *auditor.Answer) {
+				a.Members = append(slices.Clone(members), auditor.Member{ID: "d", Incarnation: 4})
+			})
+			f.pass(look)
+			f.nodes[3].Incarnation = 4
+			f.pass(look)
+			f.overlaps = []auditor.Overlap{{Partition: 0, Begins: 9, Runs: 1}}
+		}},
 		{"wait", "to run partition 1", handoff, func(f *fleet) {
 			f.answer(0, func(a *auditor.Answer) { a.Waiting = []int{1} })
 		}},
@@ -174,6 +218,11 @@ func TestRules(t *testing.T) {
 		{"invented", "which never ran", nil, func(f *fleet) {
 			f.answer(0, func(a *auditor.Answer) { a.Members = append(slices.Clone(a.Members), auditor.Member{ID: "d"}) })
 		}},
+		{"invented", "no process has this incarnation", nil, func(f *fleet) {
+			f.answer(0, func(a *auditor.Answer) {
+				a.Members = slices.Insert(slices.Clone(a.Members), 2, auditor.Member{ID: "b", Incarnation: 7})
+			})
+		}},
 		{"cordon", "which nobody has ordered", nil, func(f *fleet) {
 			f.answer(0, func(a *auditor.Answer) { a.Cordons = []auditor.Cordon{{ID: "b", Until: 2 * time.Hour}} })
 		}},
@@ -187,6 +236,14 @@ func TestRules(t *testing.T) {
 			f.orders = []auditor.Order{{By: "a", ID: "b", At: f.at, Until: c.Until, Knows: true}}
 			for _, all := range [][]auditor.Cordon{{c}, nil, {c}} {
 				f.answer(0, func(a *auditor.Answer) { a.Cordons = all })
+				f.pass(look)
+			}
+		}},
+		{"cordon", "which it has seen end", nil, func(f *fleet) { // because a later cordon replaced it
+			c, d := auditor.Cordon{ID: "b", Until: f.at + time.Hour}, auditor.Cordon{ID: "b", Until: f.at + 2*time.Hour}
+			for _, known := range []auditor.Cordon{c, d, c} {
+				f.orders = []auditor.Order{{By: "a", ID: "b", At: f.at, Until: known.Until, Knows: true}}
+				f.answer(0, func(a *auditor.Answer) { a.Cordons = []auditor.Cordon{known} })
 				f.pass(look)
 			}
 		}},
@@ -207,7 +264,16 @@ func TestRules(t *testing.T) {
 			f.stop(2, auditor.Dead, look)
 			f.lose(0, "c", "crashed")
 		}},
-		{"movement", "partition 0 moved from a to b", nil, func(f *fleet) {
+		{"table", "a table of 1 partitions", nil, func(f *fleet) {
+			f.answer(0, func(a *auditor.Answer) { a.Table = &auditor.Table{Nodes: a.Table.Nodes, Owners: []string{"a"}} })
+		}},
+		{"movement", "partition 2 moved from c", nil, func(f *fleet) { // although c may own more
+			f.answer(0, func(a *auditor.Answer) {
+				a.Table = swap(a.Table, 2, "a")
+				a.Table.Nodes[2].Weight = 200
+			})
+		}},
+		{"movement", "partition 0 moved from a,", nil, func(f *fleet) {
 			f.answer(0, func(a *auditor.Answer) {
 				a.Table = swap(a.Table, 0, "b")
 				a.Table.Nodes[2].Weight = 200
@@ -241,6 +307,25 @@ func TestRules(t *testing.T) {
 					}
 				})
 			}
+		}},
+		{"shares", "b owns 0 partitions, and its fair share is 19.9", func(s *auditor.Settings) { s.Partitions = 60 }, func(f *fleet) {
+			f.disturbed = f.at
+			moved := f.nodes[1].Answer.Owned
+			f.nodes[2].Weight = 101
+			f.release("active", 1)
+			f.tell(2, auditor.Batch{Acquired: moved})
+			table := f.nodes[0].Answer.Table
+			for _, p := range moved {
+				table = swap(table, p, "c")
+			}
+			table.Nodes[2].Weight = 101
+			for i := range f.nodes {
+				f.answer(i, func(a *auditor.Answer) { a.Table = table })
+			}
+			f.answer(2, func(a *auditor.Answer) {
+				a.Owned = append(slices.Clone(a.Owned), moved...)
+				slices.Sort(a.Owned)
+			})
 		}},
 		{"rest", "after the last fault", nil, func(f *fleet) {
 			f.tell(0, auditor.Batch{Released: []int{0}, Acquired: []int{0}})
@@ -287,9 +372,6 @@ func TestRules(t *testing.T) {
 			c := auditor.Cordon{ID: "b", Until: f.at + time.Hour}
 			f.orders = []auditor.Order{{By: "a", ID: "b", At: f.at, Until: c.Until, Knows: true}}
 			f.answer(0, func(a *auditor.Answer) { a.Cordons = []auditor.Cordon{c} })
-		}},
-		{"agree", "add up to something else", nil, func(f *fleet) {
-			f.answer(0, func(a *auditor.Answer) { a.Owned = nil })
 		}},
 		{"agree", "a runs [0], and owns", handoff, func(f *fleet) {
 			f.disturbed = f.at

@@ -28,10 +28,14 @@ func (a *Auditor) checkCordons(t *track) {
 			a.object("cordon", "%s knows a cordon of %s, which nobody has ordered", t.now.ID, c.ID)
 		}
 		before, known := t.cordons[c.ID]
-		if !known || !c.same(before) {
-			a.shifted = a.at
+		if known && c.same(before) {
+			continue
 		}
-		if !known && slices.ContainsFunc(t.over, c.same) {
+		a.shifted = a.at
+		if known && !a.skewed { // a newer cordon has replaced it; with a wrong clock, its end may seem to move
+			t.over = append(t.over, before)
+		}
+		if (!known || !a.skewed) && slices.ContainsFunc(t.over, c.same) {
 			a.object("cordon", "%s knows a cordon of %s again, which it has seen end", t.now.ID, c.ID)
 		}
 	}

@@ -1,6 +1,6 @@
 // Package auditor judges a fleet from outside. It knows what a test harness did to the nodes, and what the nodes answer
-// over HTTP and report to their applications. It decides with rules that a user can find in docs/guarantees.md and
-// docs/concepts.md. It imports no other package of roost, so a mistake in roost cannot hide itself here.
+// over HTTP and report to their applications. Its rules follow docs/guarantees.md and docs/concepts.md, with looser limits.
+// It imports no other package of roost, so a mistake in roost cannot hide itself here.
 //
 // A harness calls [Auditor.Observe] regularly. Each rule that does not hold adds an [Objection] with a sentence.
 //
@@ -27,7 +27,7 @@
 // Who owns what:
 //
 //   - table: nodes with the same candidates have the same table, and each candidate is a member.
-//   - movement: a partition only moves from or to a node that has changed.
+//   - movement: a partition only moves from a node that has lost weight or gone, or to one that has gained weight or is new.
 //   - double: in a fleet at peace, two nodes soon stop owning the same partition.
 //   - agree: some time after the last fault, all nodes that reach each other see each other. Each partition has one
 //     owner. Exactly the nodes that may own partitions are candidates.

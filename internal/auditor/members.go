@@ -1,6 +1,10 @@
 package auditor
 
-import "time"
+import (
+	"maps"
+	"slices"
+	"time"
+)
 
 const (
 	leaves  = 2 * time.Second // until all nodes know that a node has left
@@ -9,35 +13,57 @@ const (
 
 // checkMembers compares the members in an answer with those in the answer before.
 func (a *Auditor) checkMembers(t *track) {
-	known := make(map[name]*track, len(t.answer.Members))
+	before := t.known
+	t.known = make(map[name]*track, len(t.answer.Members))
 	for _, m := range t.answer.Members {
 		n := name{m.ID, m.Incarnation}
-		other, before := t.known[n]
-		if other == nil {
-			other = a.named[n]
-		}
-		known[n] = other
-		switch {
-		case other == nil:
-			a.checkInvented(t, n)
-		case !before:
-			t.met[other] = a.at
-			a.checkNew(t, other)
+		if t.known[n] = before[n]; before[n] == nil {
+			a.meet(t, n)
 		}
 	}
-	for n, other := range t.known {
-		if _, still := known[n]; !still && other != nil {
-			delete(t.met, other)
+	now := slices.Collect(maps.Values(t.known))
+	for n, other := range before {
+		if _, still := t.known[n]; still {
+			continue
+		}
+		delete(t.unknown, n)
+		if other != nil {
 			a.checkLost(t, other, n)
 		}
+		if !slices.Contains(now, other) { // not even by a later incarnation
+			delete(t.met, other)
+		}
 	}
-	t.known = known
 	flapping := false
 	for _, m := range t.answer.Members {
 		flapping = flapping || m.ID == t.now.ID && m.Flapping
 	}
 	if flapping != t.flapping {
 		t.flapping, a.shifted = flapping, a.at
+	}
+}
+
+// meet records the process that is a new member of t, or whose incarnation was not known yet.
+func (a *Auditor) meet(t *track, n name) {
+	other := a.named[n]
+	if other == nil {
+		if t.unknown[n] == 0 {
+			t.unknown[n] = a.at
+			a.checkInvented(t, n)
+		}
+		return
+	}
+	delete(t.unknown, n)
+	t.known[n], t.met[other] = other, a.at
+	a.checkNew(t, other)
+}
+
+// checkUnknown looks for members with an incarnation that no process has taken.
+func (a *Auditor) checkUnknown(t *track) {
+	for n, since := range t.unknown {
+		if a.meet(t, n); t.known[n] == nil && a.at-max(since, t.active) > publish {
+			a.object("invented", "%s has a member %v, and no process has this incarnation after %v", t.now.ID, n, a.at-since)
+		}
 	}
 }
 

@@ -8,16 +8,29 @@ import (
 // answered updates what is known of a process by its answer, and reports whether the answer is new.
 func (a *Auditor) answered(t *track) (changed bool) {
 	answer := t.now.Answer
-	if t.stopped > 0 || answer == nil || answer == t.answer {
+	if t.stopped > 0 || answer == nil || answer == t.answer || !a.checkForm(t, answer) {
 		return false
 	}
 	before := t.answer
 	t.answer, t.mine = answer, setOf(answer.Owned, a.Partitions)
-	if before != nil && answer.Fences > before.Fences && len(t.must) == 0 {
+	if before != nil && answer.Fences > before.Fences {
 		t.must = slices.Clone(t.always.owned) // before the news of this observation
 	}
 	if before != nil && answer.Overruns > before.Overruns {
 		t.overran = a.at
+	}
+	return true
+}
+
+// checkForm reports whether an answer names no partitions that do not exist, and all others.
+func (a *Auditor) checkForm(t *track, answer *Answer) bool {
+	if p, ok := a.strange(answer.Owned); ok {
+		a.object("sum", "%s owns partition %d of %d", t.now.ID, p, a.Partitions)
+		return false
+	}
+	if table := answer.Table; table != nil && len(table.Owners) != a.Partitions {
+		a.object("table", "%s has a table of %d partitions instead of %d", t.now.ID, len(table.Owners), a.Partitions)
+		return false
 	}
 	return true
 }
@@ -50,7 +63,9 @@ func (a *Auditor) checkTimes(t *track) {
 	if t.strange > 0 && a.at-max(t.strange, t.active) > a.TTL {
 		a.object("table", "%s: a node in the table is no member for %v", t.now.ID, a.at-t.strange)
 	}
+	a.checkUnknown(t)
 	a.checkGone(t)
+	a.checkReleased(t)
 	a.checkAwake(t)
 	a.checkIdle(t)
 	a.checkWaits(t)

@@ -75,8 +75,8 @@ type Process struct {
 
 // Answer has parts of the answers of the HTTP API and of the metrics.
 type Answer struct {
-	State    string // /v1/stats
-	Members  []Member
+	State    string   // /v1/stats
+	Members  []Member // sorted by id
 	Stale    bool
 	Table    *Table // /v1/partitions; nil = none; the same pointer = the same table
 	Owned    []int  // /v1/owned, sorted

@@ -47,18 +47,23 @@ func (a *Auditor) checkEqual(t *track, table *Table) {
 	}
 }
 
-// checkMoves checks that only partitions of nodes move that have changed.
+// checkMoves checks that a partition only moves if its owner has lost weight, or the new owner has gained weight. A node
+// that is no candidate has no weight.
 func (a *Auditor) checkMoves(t *track, before, after *Table) {
 	if before == nil {
 		return
 	}
-	same := make(map[string]bool)
+	gained := make(map[string]int64)
 	for _, n := range before.Nodes {
-		same[n.ID] = slices.Contains(after.Nodes, n)
+		gained[n.ID] -= int64(n.Weight)
+	}
+	for _, n := range after.Nodes {
+		gained[n.ID] += int64(n.Weight)
 	}
 	for p, from := range before.Owners {
-		if to := after.Owners[p]; from != to && same[from] && same[to] {
-			a.object("movement", "%s: partition %d moved from %s to %s, which have not changed", t.now.ID, p, from, to)
+		if to := after.Owners[p]; from != to && gained[from] >= 0 && gained[to] <= 0 {
+			a.object("movement", "%s: partition %d moved from %s, whose weight has changed by %d, to %s, whose weight has changed by %d",
+				t.now.ID, p, from, gained[from], to, gained[to])
 		}
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"time"
 )
 
 // set is a set of partitions.
@@ -15,6 +16,16 @@ func setOf(partitions []int, n int) set {
 		s[p] = true
 	}
 	return s
+}
+
+// strange returns a partition that does not exist.
+func (a *Auditor) strange(partitions ...[]int) (p int, ok bool) {
+	for _, p := range slices.Concat(partitions...) {
+		if p < 0 || p >= a.Partitions {
+			return p, true
+		}
+	}
+	return 0, false
 }
 
 // common returns the partitions that are in both sets.
@@ -87,19 +98,29 @@ func (l *ledger) ids() []string { return slices.Sorted(maps.Keys(l.members)) }
 func (a *Auditor) checkSums(t *track) {
 	for i := range t.now.News {
 		b := &t.now.News[i]
+		if p, ok := a.strange(b.Released, b.Acquired); ok {
+			a.object("sum", "%s tells its application of partition %d of %d", t.now.ID, p, a.Partitions)
+			continue
+		}
 		if wrong := t.always.add(b, a.Partitions); wrong != "" {
 			a.object("sum", "%s: %s", t.now.ID, wrong)
 		}
 		t.must.remove(b.Released)
-		t.missed = append(t.missed, b.Released...)
+		for _, p := range b.Released {
+			t.missed[p] = true
+		}
 	}
 	if late := t.now.Late; late != nil {
-		for _, p := range t.missed {
-			if p < len(t.seldom.owned) && t.seldom.owned[p] && !slices.Contains(late.Released, p) {
+		if p, ok := a.strange(late.Released, late.Acquired); ok {
+			a.object("sum", "%s tells a watcher that reads seldom of partition %d of %d", t.now.ID, p, a.Partitions)
+			return
+		}
+		for _, p := range t.missed.common(t.seldom.owned) {
+			if !slices.Contains(late.Released, p) {
 				a.object("sum", "%s lost partition %d, and a watcher that reads seldom was not told", t.now.ID, p)
 			}
 		}
-		t.missed = nil
+		clear(t.missed)
 		if wrong := t.seldom.add(late, a.Partitions); wrong != "" {
 			a.object("sum", "%s, for a watcher that reads seldom: %s", t.now.ID, wrong)
 		}
@@ -116,5 +137,20 @@ func (a *Auditor) checkOwned(t *track) {
 	}
 	if kept := t.must.common(t.mine); len(kept) > 0 {
 		a.object("fence", "%s lost its lease, and still owns %v without having released it", t.now.ID, kept)
+	}
+}
+
+const tells = time.Second + tolerance // until a node that owns nothing anymore has told its application
+
+// checkReleased checks that a node that owns nothing anymore tells its application soon. The answer may change earlier.
+func (a *Auditor) checkReleased(t *track) {
+	untold := t.always.owned.common(t.always.owned)
+	switch {
+	case len(untold) == 0 || len(t.answer.Owned) > 0:
+		t.untold = 0
+	case t.untold == 0:
+		t.untold = a.at
+	case a.at-t.untold > tells:
+		a.object("sum", "%s has lost %v for %v, and has not told its application", t.now.ID, untold, a.at-t.untold)
 	}
 }

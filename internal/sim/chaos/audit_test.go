@@ -3,6 +3,7 @@ package chaos
 import (
 	"maps"
 	"slices"
+	"testing"
 	"time"
 
 	"github.com/roost-cluster/roost/events"
@@ -97,8 +98,11 @@ func (w *world) facts(p *process, over bool) *auditor.Process {
 	h := w.hosts[p.ID]
 	f := &auditor.Process{
 		Run: p.shown.run, ID: p.ID, Seed: slices.Contains(w.seeds, p.Addr), Lossy: h.lossy, Clock: p.Clock(),
-		Draining: h.draining, Unhealthy: h.unhealthy, Weight: h.weight,
 	}
+	if p.former != nil {
+		h = p.former
+	}
+	f.Draining, f.Unhealthy, f.Weight = h.draining, h.unhealthy, h.weight
 	if m, ok := p.incarnation(); ok {
 		f.Incarnation = m.Number
 	}
@@ -262,4 +266,15 @@ func (w *world) cutLinks() []auditor.Cut {
 		}
 	}
 	return a.cuts
+}
+
+// A duplicate keeps the orders that it got. The later process has none.
+func TestOrdersOfDuplicate(t *testing.T) {
+	w := newWorld(draw(1))
+	w.start("n00")
+	w.drain("n00", true)
+	w.duplicate("n00")
+	if earlier, later := w.facts(w.duplicates["n00"], false), w.facts(w.now["n00"], false); !earlier.Draining || later.Draining {
+		t.Errorf("draining: the duplicate %v, the later process %v", earlier.Draining, later.Draining)
+	}
 }

@@ -18,7 +18,8 @@ var (
 	seeds  = flag.Uint64("seeds", 0, "how many seeds TestSchedules runs; 0 = 60, and 10 with -short")
 	single = flag.Int64("seed", -1, "run this seed alone, and print its steps and the log lines of all nodes")
 	jobs   = flag.Int("jobs", runtime.GOMAXPROCS(0), "how many seeds run side by side")
-	first  = flag.Bool("first", false, "stop when an invariant has failed and the auditor has objected")
+	first  = flag.Bool("first", false, "stop when an invariant has failed or the auditor has objected")
+	both   = flag.Bool("both", false, "stop when an invariant has failed and the auditor has objected")
 	shrunk = flag.Bool("shrink", false, "print the steps and log lines of each failure, with as few faults as still fail")
 	traces = flag.Bool("traces", false,
 		"print for each seed a hash of all messages and one of all decisions, to compare two versions of the core")
@@ -44,7 +45,7 @@ func TestSchedules(t *testing.T) {
 		workers.Go(func() {
 			for i := next.Add(1) - 1; i < n; i = next.Add(1) - 1 {
 				w := run(draw(begin + i))
-				if r.add(w); *first && r.found.checks && r.found.auditor {
+				if r.add(w); *first && r.failed > 0 || *both && r.found.checks && r.found.auditor {
 					next.Store(n)
 				}
 			}

@@ -26,6 +26,8 @@ func (w *world) duplicate(id string) {
 	w.pause(id)
 	p := w.now[id]
 	w.ended(id, false)
+	former := *w.hosts[id]
+	p.former = &former
 	w.hosts[id].addr = ""
 	w.duplicates[id] = p
 	w.start(id)

@@ -16,6 +16,7 @@ type process struct {
 	*sim.Process
 	began, end time.Duration // end 0 = it runs
 	left       bool          // by a leave message
+	former     *host         // the orders that it got before another process was started under its id; nil = none was
 
 	some ledger.Ledger // of a watcher that reads some states
 	read *events.State // the last of these

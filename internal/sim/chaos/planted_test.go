@@ -204,7 +204,7 @@ func TestPlanted(t *testing.T) {
 			} else if !b.soon {
 				return
 			}
-			out, cpu, err := runPlanted(t, program, b.name, "-seeds", seeds, "-first", "-jobs", "1")
+			out, cpu, err := runPlanted(t, program, b.name, "-seeds", seeds, "-both", "-jobs", "1")
 			f, o := failed.FindStringSubmatch(out), objects.FindStringSubmatch(out)
 			if f == nil || o == nil || err == nil {
 				t.Fatalf("not found: %s", out)
