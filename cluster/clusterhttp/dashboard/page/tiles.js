@@ -47,7 +47,8 @@ export class Tiles {
   }
 
   #agreement() {
-    const { members, table, counts, divergence, stale } = this.#model;
+    const { members, lost, table, counts, divergence, stale } = this.#model;
+    const gone = lost.some((l) => l.reason !== "left"); // and can have another table, if the network is split
     const owning = [...counts.values()].some((n) => n > 0);
     if (!table) {
       tile("agreement", { number: "–", note: "no table yet", level: "warn" });
@@ -57,7 +58,7 @@ export class Tiles {
     tile("agreement", stale ? { number: "Not known", note: "isolated, fenced or stalled: this is the last table", level: "warn" } : !owning
       ? { number: "No owner", note: "no member may own partitions", level: "bad" }
       : divergence ? { number: `${count(members.length - divergence)} of ${count(members.length)}`, note: `${plural(divergence, "member has", "members have")} another table than this node`, level: "warn" }
-        : { number: members.length === 1 ? "Alone" : "All agree", note: version, level: "good" });
+        : { number: members.length === 1 ? "Alone" : gone ? "All seen agree" : "All agree", note: version, level: gone ? "" : "good" });
     attribute($("agreement-note"), "title", `the digest of the table is ${table.digest}`);
   }
 
