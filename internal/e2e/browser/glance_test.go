@@ -62,7 +62,7 @@ func TestLostRows(t *testing.T) {
 	p.text("#store-note", "1.3 ms a call")
 	p.text("#members-number", "8 of 10")
 	p.text("#members-note", "2 lost, 8 active")
-	p.text("#agreement-number", "All seen agree")
+	p.text("#agreement-number", "8 agree")
 	rows := eval[string](p, `[...document.querySelectorAll("#members-body tr")].map(r =>
 		r.querySelector(".id").textContent + (r.matches(".left") ? " left" : r.matches(".gone") ? " lost" : "")).join()`)
 	if !strings.HasPrefix(rows, "node-91 lost,node-92 lost,node-90 left,old-0 left,") ||

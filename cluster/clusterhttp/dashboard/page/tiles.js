@@ -58,7 +58,7 @@ export class Tiles {
     tile("agreement", stale ? { number: "Not known", note: "isolated, fenced or stalled: this is the last table", level: "warn" } : !owning
       ? { number: "No owner", note: "no member may own partitions", level: "bad" }
       : divergence ? { number: `${count(members.length - divergence)} of ${count(members.length)}`, note: `${plural(divergence, "member has", "members have")} another table than this node`, level: "warn" }
-        : { number: members.length === 1 ? "Alone" : gone ? "All seen agree" : "All agree", note: version, level: gone ? "" : "good" });
+        : { number: members.length === 1 ? "Alone" : gone ? `${count(members.length)} agree` : "All agree", note: version, level: gone ? "" : "good" });
     attribute($("agreement-note"), "title", `the digest of the table is ${table.digest}`);
   }
 
