@@ -131,8 +131,8 @@ func (a *Agent) seedsOf(ctx context.Context, name string) ([]string, error) {
 	return nil, err
 }
 
-// discover calls Config.Discover, one call at a time. When ctx ends, discover
-// returns even if the call is still running.
+// discover calls Config.Discover, one call at a time. When ctx ends, discover returns even if
+// the call is still running.
 func (a *Agent) discover(ctx context.Context) ([]string, error) {
 	select {
 	case a.discovering <- struct{}{}:

@@ -169,9 +169,9 @@ func (o *own) meetFormer(e *entry) {
 // applyHeartbeat handles a heartbeat with this node's own handle. A heartbeat that this node did not send comes from a
 // copy of this process, for example on a cloned machine. applyHeartbeat recognizes it by one of three signs: it is later
 // than this node's latest heartbeat, it is a leave message although this node has not left, or it has a record version
-// that this node never used. A new incarnation distinguishes the two processes, and then applyDuplicate decides. The margin allows for a step of cluster time that other nodes
-// took first. After a step back of cluster time, other nodes still relay heartbeats that this node sent before the
-// step, whose stamps are not later than o.claimed.
+// that this node never used. A new incarnation distinguishes the two processes, and then applyDuplicate decides. The
+// margin allows for a step of cluster time that other nodes took first. After a step back of cluster time, other nodes
+// still relay heartbeats that this node sent before the step, whose stamps are not later than o.claimed.
 func (o *own) applyHeartbeat(now time.Time, b *Heartbeat, e *Effect) {
 	o.shown = max(o.shown, min(b.renewed(), o.self.at))
 	later := millis(b.At-max(o.self.at, o.claimed)) > o.params.TTL/8 || b.Version > o.self.rec.Version

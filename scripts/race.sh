@@ -16,9 +16,9 @@ log=$(mktemp)
 trap 'rm -f "$log"' EXIT
 # bench has one test of a strategy; the detector's build of the peers takes minutes.
 race=(-race)
-[[ $PWD != */bench ]] || race=()
+[[ $PWD != */internal/bench ]] || race=()
 # With the detector, the media of many calls needs more than two cores. make long has these tests.
-[[ $PWD != */sfu ]] || race+=(-short)
+[[ $PWD != */examples/sfu ]] || race+=(-short)
 mapfile -t packages < <(comm -23 <(go list ./... | sort) <(go list ${PURE:-} 2>/dev/null | sort))
 for try in 1 2 3; do
 	status=0

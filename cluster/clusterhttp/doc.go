@@ -166,8 +166,8 @@
 // A service that only directs clients to rooms calls resolve with no_host. The agent then does not host the
 // room, even if the room is on its node.
 //
-// When a client loses its connection to the room's node, the client or its signalling server sends a
-// report to the agent of any other node. The call passes to and epoch of the response that directed the client to the
+// When a client loses its connection to the room's node, the client or its signalling server reports
+// this to the agent of any other node. The report has to and epoch of the response that directed the client to the
 // lost node. The agent then checks the lost node. If the room has already moved, the agent responds immediately
 // with the new node. If the process on the lost node still runs, the agent also responds immediately, and the
 // room does not move. If the process does not respond, the agent returns the new node as soon as it has

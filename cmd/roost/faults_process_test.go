@@ -91,8 +91,8 @@ func TestFaultsAreNamed(t *testing.T) {
 			begin: func(f *faulty) { f.b.Signal(syscall.SIGKILL) }, want: remembers(loses("crashed", "rooms failed over"), "rooms-moved b its node died"),
 		},
 		{
-			name: "paused", all: true, within: 20 * time.Second, // roost doctor --all waits 5 s for b's answer, and two runs begin before b is lost
-			begin: func(f *faulty) { f.b.Signal(syscall.SIGSTOP) }, want: tells(loses("expired"), "paused"),
+			// roost doctor --all waits 5 s for b's answer, and two runs begin before b is lost.
+			name: "paused", all: true, within: 20 * time.Second, begin: func(f *faulty) { f.b.Signal(syscall.SIGSTOP) }, want: tells(loses("expired"), "paused"),
 		},
 		{name: "ended", all: true, begin: func(f *faulty) { f.b.Signal(syscall.SIGKILL) }, want: tells(loses("crashed"), "ended")},
 		{

@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// TestTrackRecord: the commits on the page are in the history. Each row that scripts/track-record.sh repeats names a test that the fix
-// contains, the text with which it fails, and, if the test has another name today, also that name.
+// TestTrackRecord: the commits on the page are in the history. Each row that scripts/track-record.sh repeats
+// names a test that the fix contains, the text with which it fails, and, if the test has another name today, also that name.
 func TestTrackRecord(t *testing.T) {
 	git := func(args ...string) string {
 		out, err := exec.CommandContext(t.Context(), "git", append([]string{"-C", root}, args...)...).CombinedOutput()

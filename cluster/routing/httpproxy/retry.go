@@ -18,10 +18,10 @@ import (
 // router sends it again if that is safe and can help.
 type router struct{ *Proxy }
 
-// mostRuns is the number of times that the proxy tries a request whose connection breaks. The number is
-// limited because the request may be the cause and would crash one server after another. However, a load balancer in front of a dead server
-// also breaks connections. The proxy therefore waits for lastPause before the last attempt, so that tables can learn of
-// a crash.
+// mostRuns is the number of times that the proxy tries a request whose connection breaks. The number is limited because
+// the request may be the cause and would crash one server after another. However, a load balancer in front of a dead
+// server also breaks connections. The proxy therefore waits for lastPause before the last attempt, so that tables can
+// learn of a crash.
 const (
 	mostRuns  = 3
 	lastPause = time.Second
