@@ -3,6 +3,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -10,8 +11,8 @@ import (
 	"time"
 )
 
-// A node whose rooms grow beyond its capacity moves some of them to the other nodes, until its load is below the low
-// mark. No participant is without a connection, and no room moves twice.
+// A node whose rooms grow beyond its capacity moves some of them to the other nodes, until no node is overloaded. No
+// participant is without a connection, and no room moves twice.
 func TestRebalance(t *testing.T) {
 	t.Parallel()
 	args := []string{"-capacity", "40", "-rebalance", "90"}
@@ -19,7 +20,7 @@ func TestRebalance(t *testing.T) {
 }
 
 func overloaded(tr *trial) {
-	const capacity, low = 40, 32
+	const capacity, high = 40, 36 // streams
 	id := tr.farm.busiest(tr.ctx)
 	before := tr.settled("all calls")
 	tr.unbroken("overload", func() {
@@ -29,15 +30,18 @@ func overloaded(tr *trial) {
 			tr.must(tr.crowd.join(tr.ctx, grown[i%len(grown)], false))
 		}
 		full := time.Now()
-		tr.until("a load below the low mark", func() error { return tr.below(low) })
+		// A slow machine relieves the node while participants still join, and they may bring its load back to the high mark.
+		tr.until("relief", func() error {
+			if moved(before, tr.homes()) == 0 {
+				return errors.New("no room has moved")
+			}
+			return tr.carries(high)
+		})
 		relieved := time.Since(full)
 		after := tr.settled("overload")
 		n := moved(before, after)
 		tr.note("overload", n, tr.crowd.measured(began))
-		tr.Logf("%d rooms of %s grew to %d streams of %d: below %d after %s", len(grown), id, capacity+1, capacity, low, relieved.Round(100*time.Millisecond))
-		if n == 0 {
-			tr.errorf("no room moved")
-		}
+		tr.Logf("%d rooms of %s grew to %d streams of %d: at most %d after %s", len(grown), id, capacity+1, capacity, high, relieved.Round(100*time.Millisecond))
 		for room, home := range after {
 			if was := before[room]; was.To != home.To && string(was.To) != id {
 				tr.errorf("%s moved from %s, which was not overloaded, to %s", room, was.To, home.To)
@@ -47,8 +51,8 @@ func overloaded(tr *trial) {
 	})
 }
 
-// below returns nil if no node carries more than a number of streams.
-func (t *trial) below(most int64) error {
+// carries returns nil if no node carries more than a number of streams.
+func (t *trial) carries(most int64) error {
 	var over []string
 	for _, id := range t.farm.ids() {
 		s, err := t.farm.stats(t.ctx, id)
