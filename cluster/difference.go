@@ -143,6 +143,8 @@ func (d *difference) draining(m *Member) Event {
 	switch {
 	case m.ID == d.self:
 		e.becauseOf(d.s, CauseUnhealthy, CauseFlapping, CauseDraining)
+	case m.Unhealthy:
+		e.Reason = string(CauseUnhealthy)
 	case !m.FlappingUntil.IsZero():
 		e.Reason = string(CauseFlapping)
 	}

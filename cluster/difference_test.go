@@ -174,6 +174,10 @@ func TestEventKinds(t *testing.T) {
 			[]step{{"", func(s *Snapshot) { s.of("b").State, s.of("b").FlappingUntil = lease.Draining, time.Now() }}},
 			[]Event{{Kind: EventDraining, Member: "b", Reason: "flapping"}},
 		},
+		"another unhealthy": {
+			[]step{{"", func(s *Snapshot) { s.of("b").State, s.of("b").Unhealthy = lease.Draining, true }}},
+			[]Event{{Kind: EventDraining, Member: "b", Reason: "unhealthy"}},
+		},
 		"unhealthy": {[]step{{"", func(s *Snapshot) {
 			s.of("self").State, s.Holds = lease.Draining, []Hold{
 				{Cause: CauseUnhealthy, Reason: "disk" + strings.Repeat("!", 1000)},

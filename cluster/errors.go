@@ -103,8 +103,9 @@ type bar struct{ why, advice string }
 // bars lists all reasons, in the order in which errors name them. The last reason soon ends by itself.
 var bars = [...]bar{ //nolint:gochecknoglobals // a table
 	{"cordoned", "end a cordon"},
+	{"unhealthy", "make the health check of a member pass"},
 	{"flapping", "wait until a node is no longer flapping"},
-	{"draining", "undrain a member or make its health check pass"},
+	{"draining", "undrain a member"},
 	{"of weight 0", "give a member a weight"},
 	{"settling", "wait a few seconds"},
 	{"about to own partitions", "try again in a second"},
@@ -115,16 +116,18 @@ func barOf(m *Member) int {
 	switch {
 	case m.cordoned:
 		return 0
-	case !m.FlappingUntil.IsZero():
+	case m.Unhealthy:
 		return 1
-	case m.State == lease.Draining:
+	case !m.FlappingUntil.IsZero():
 		return 2
-	case m.State == lease.Settling:
-		return 4
-	case m.Weight == 0:
+	case m.State == lease.Draining:
 		return 3
+	case m.State == lease.Settling:
+		return 5
+	case m.Weight == 0:
+		return 4
 	}
-	return 5
+	return 6
 }
 
 // barred explains why no member owns anything, and what to do: "2 draining, 1 of weight 0; undrain …".

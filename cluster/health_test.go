@@ -65,13 +65,16 @@ func TestHealthChecks(t *testing.T) {
 				if !unhealthy || s.Self.State != lease.Draining || len(b.Owned()) > 0 || !sees(c, "a", "b") || s.Stats.HealthFailures < 2 {
 					t.Errorf("holds %v, %v, owns %d, after %d failures", s.Holds, s.Self.State, len(b.Owned()), s.Stats.HealthFailures)
 				}
+				if m, _ := c.Agent("a").Snapshot().Member("b"); !m.Unhealthy {
+					t.Errorf("another node does not see that b is unhealthy: %+v", m)
+				}
 				if age := b.LoopAge(); age > time.Second {
 					t.Errorf("the loop stood still for %v", age)
 				}
 				p.become(healthy)
 				time.Sleep(70 * time.Second)
 				c.WaitAgreed(0)
-				if len(b.Snapshot().Holds) > 0 || len(b.Owned()) == 0 {
+				if m, _ := c.Agent("a").Snapshot().Member("b"); len(b.Snapshot().Holds) > 0 || len(b.Owned()) == 0 || m.Unhealthy {
 					t.Errorf("holds %v, owns %d", b.Snapshot().Holds, len(b.Owned()))
 				}
 				if p.overlaps.Load() {

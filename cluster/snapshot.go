@@ -32,6 +32,9 @@ type Member struct {
 	// zero if the member does not drain.
 	Drains time.Time
 
+	// Unhealthy is true while the member drains because its application is unhealthy; see Config.Health.
+	Unhealthy bool
+
 	// Renewed is when the member sent its latest heartbeat, according to this node's clock. Renewed is zero for
 	// a node that this node has never met, for example if a room is pinned to such a node.
 	Renewed time.Time
@@ -70,6 +73,7 @@ func memberOf(v *lease.View, m *lease.Member, clockOffset time.Duration) Member 
 		keys:        m.Keys,
 		http:        m.HTTP,
 		Renewed:     m.Renewed.Add(-clockOffset),
+		Unhealthy:   m.Unhealthy && m.State == lease.Draining,
 		cordoned:    m.Cordoned,
 	}
 	if m.FlappingUntil > 0 {

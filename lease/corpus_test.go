@@ -48,7 +48,7 @@ func corpus() map[string]*Message {
 			AppVersion: "sfu 2026.11.24-rc1",
 		},
 		Version: 1, Handoff: true, RecentReturns: stamp + 160_000, FlappingUntil: stamp + 52_000,
-		Keys: "\x00\x01\xfe\xff123456789012", HTTP: MaxHTTP, Drains: stamp + 3_000, Meta: "\xffmeta", MinWire: 1,
+		Keys: "\x00\x01\xfe\xff123456789012", HTTP: MaxHTTP, Drains: stamp + 3_000, Unhealthy: true, Meta: "\xffmeta", MinWire: 1,
 		MaxWire: 1,
 	}
 	own := Heartbeat{

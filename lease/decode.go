@@ -162,6 +162,7 @@ func (d *decoder) record() *Record {
 		d.Optional(func() { rec.RecentReturns = Stamp(d.Uint(maxStamp)) })
 		d.Optional(func() { rec.FlappingUntil = Stamp(d.Uint(maxStamp)) })
 		d.Optional(func() { rec.Drains = Stamp(d.Uint(maxStamp)) })
+		d.Optional(func() { rec.Unhealthy = d.Bool() })
 		rec.rest = d.Rest(maxRestBytes)
 	})
 	if d.Failed() {

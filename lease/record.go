@@ -122,6 +122,9 @@ type Record struct {
 	// heartbeats carry the state Active. Drains is 0 if no drain is planned.
 	Drains Stamp
 
+	// Unhealthy is true while the node drains because its application is unhealthy. It is opaque to this package.
+	Unhealthy bool
+
 	// Meta contains arbitrary data of the application. It is opaque to roost, and can be binary.
 	Meta string
 

@@ -250,6 +250,7 @@ func writeRecord(w *wire.Writer, r *Record) {
 	f.Optional(r.RecentReturns != 0, func() { w.Uint(uint64(r.RecentReturns)) })
 	f.Optional(r.FlappingUntil != 0, func() { w.Uint(uint64(r.FlappingUntil)) })
 	f.Optional(r.Drains != 0, func() { w.Uint(uint64(r.Drains)) })
+	f.Optional(r.Unhealthy, func() { w.Bool(true) })
 	f.End(r.rest)
 }
 

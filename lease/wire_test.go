@@ -29,7 +29,7 @@ func drawRecord(t *rapid.T) *Record {
 			AppVersion:   rapid.StringN(0, -1, MaxAppVersionBytes).Draw(t, "version of the application"),
 		},
 		Version: rapid.Uint32().Draw(t, "version"), MinWire: rapid.Uint8().Draw(t, "min wire"),
-		MaxWire: rapid.Uint8().Draw(t, "max wire"), Handoff: rapid.Bool().Draw(t, "handoff"),
+		MaxWire: rapid.Uint8().Draw(t, "max wire"), Handoff: rapid.Bool().Draw(t, "handoff"), Unhealthy: rapid.Bool().Draw(t, "unhealthy"),
 		RecentReturns: Stamp(rapid.Int64Range(0, maxStamp).Draw(t, "recent returns")),
 		FlappingUntil: Stamp(rapid.Int64Range(0, maxStamp).Draw(t, "flapping until")),
 		Keys:          string(rapid.SliceOfN(rapid.Byte(), 0, MaxKeysBytes).Draw(t, "keys")),
@@ -348,5 +348,5 @@ func TestAnotherDecoderReadsMessages(t *testing.T) {
 		1, 1, none, none, none, none, map[any]any{"role": "sfu", "gen": "2"})
 	check("a full record", field("records", fieldRecords)[0].([]any), "full", 1, 1, "10.0.0.3:7946", "", "",
 		MaxWeight, 0, 1, 1, "v12.345.678-rc.1",
-		MaxHTTP, "\x00\x01\xfe\xff123456789012", true, none, "sfu 2026.11.24-rc1", "\xffmeta", stamp+160_000, stamp+52_000, stamp+3_000)
+		MaxHTTP, "\x00\x01\xfe\xff123456789012", true, none, "sfu 2026.11.24-rc1", "\xffmeta", stamp+160_000, stamp+52_000, stamp+3_000, true)
 }

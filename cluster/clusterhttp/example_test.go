@@ -105,7 +105,7 @@ func ExampleClient() {
 	// Output:
 	// room-17 is at node-a which serves at sfu-a.example:443
 	// draining true <nil>
-	// no member can own anything: 1 draining; undrain a member or make its health check pass, or start another node (no_members)
+	// no member can own anything: 1 draining; undrain a member, or start another node (no_members)
 }
 
 func ExampleClient_Events() {

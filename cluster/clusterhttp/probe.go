@@ -71,7 +71,7 @@ func explain(s *cluster.Snapshot) string {
 	if s.Unreachable != nil {
 		e.Finding += "; " + s.Unreachable.Error()
 	}
-	return fmt.Sprintf("not ready: %s. This means: %s. What to do: %s", e.Finding, e.Means, e.Do)
+	return fmt.Sprintf("not ready: it %s. This means: %s. What to do: %s", e.Finding, e.Means, e.Do)
 }
 
 const (

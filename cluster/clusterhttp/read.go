@@ -209,6 +209,7 @@ func memberOf(s *cluster.Snapshot, m *cluster.Member) Member {
 		NoLoad:        m.Load == lease.NoLoad,
 		ClockOffsetMS: m.ClockOffset.Milliseconds(),
 		InSync:        s.InSync(m),
+		Unhealthy:     m.Unhealthy,
 	}
 	if e, cordoned := s.CordonOf(m.ID); cordoned {
 		own := cordonOf(e)

@@ -170,12 +170,5 @@ func stateOf(m clusterhttp.Member) term.Toned {
 		lease.Draining: term.Warning,
 		lease.Left:     term.Bad,
 	}
-	text := m.State.String()
-	if m.Cordoned != nil && m.State == lease.Draining {
-		text = "cordoned"
-	}
-	if m.FlappingMS > 0 && m.State == lease.Draining {
-		text = "flapping"
-	}
-	return term.Toned{Text: text, Tone: tones[m.State]}
+	return term.Toned{Text: m.Condition(), Tone: tones[m.State]}
 }

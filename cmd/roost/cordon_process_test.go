@@ -75,7 +75,7 @@ func TestHealthCommand(t *testing.T) {
 	inState(t, b, "unhealthy")
 	b.Logs("owns nothing", "unhealthy", "no report for 300ms")
 	code, out, _ := roost(t, "doctor", "--over", "1ms", "--addr", b.Base)
-	if code != exitBroken || !strings.Contains(out, "it is unhealthy: no report for 300ms") {
+	if code != exitBroken || !strings.Contains(out, "b is unhealthy: no report for 300ms") {
 		t.Errorf("doctor: %d\n%s", code, out)
 	}
 	agree(t, a, b, c)

@@ -98,7 +98,7 @@ func TestFaultsAreNamed(t *testing.T) {
 		{
 			name: "drained", all: true, begin: func(f *faulty) { succeeds(f.t, "drain", "--addr", f.b.Base) },
 			want: agenttest.Views{
-				Doctor:  []string{"b warn ready: it is draining"},
+				Doctor:  []string{"b warn ready: b is draining"},
 				Passes:  []string{"members: 2 of 3 own partitions; draining: b", "seeds: all of them are members: 127.0.0.1:"},
 				Members: []string{"a active", "b draining", "c active", "b has been draining for "},
 				History: []string{"draining b"},
@@ -120,8 +120,8 @@ func TestFaultsAreNamed(t *testing.T) {
 		{
 			name: "clock off", begin: (*faulty).startAhead, // d never becomes a member
 			want: agenttest.Views{
-				Doctor:  []string{"fail clocks: more than 5s ahead of other clocks: d by "},
-				Page:    []string{"fail clocks: more than 5s ahead of other clocks: d by "},
+				Doctor:  []string{"fail clocks: more than 5s from the other clocks: d "},
+				Page:    []string{"fail clocks: more than 5s from the other clocks: d "},
 				Members: append(finds().Members, "d is rejected: its clock is "),
 				Log:     []string{"rejected heartbeats: sender's clock too far ahead d by "},
 			},

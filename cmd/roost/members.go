@@ -109,7 +109,7 @@ func lostLines(lost []clusterhttp.Lost) (lines []string) {
 	return lines
 }
 
-// waitsOf returns a line for each active cordon, each flapping or draining member, and each node that cannot become a
+// waitsOf returns a line for each active cordon, each unhealthy, flapping or draining member, and each node that cannot become a
 // member because of its clock or network. The members that were lost last follow.
 func waitsOf(m clusterhttp.Members) (lines []string) {
 	left := func(ms int64) time.Duration { return (time.Duration(ms) * time.Millisecond).Round(time.Second) }
@@ -119,6 +119,8 @@ func waitsOf(m clusterhttp.Members) (lines []string) {
 	}
 	for _, n := range m.Members {
 		switch {
+		case n.Unhealthy:
+			lines = append(lines, fmt.Sprintf("\n%s is unhealthy and owns nothing: roost doctor at its agent says why", n.ID))
 		case n.FlappingMS > 0:
 			lines = append(lines,
 				fmt.Sprintf("\n%s is flapping and owns nothing for another %v: it came and went too often", n.ID, left(n.FlappingMS)))

@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"fmt"
 	"time"
+
+	"github.com/roost-cluster/roost/lease"
 )
 
 // health decides whether the application of this node is unhealthy. There are two sources: checks by the
@@ -120,6 +122,7 @@ func (h *health) applyHealth(now time.Time) {
 	if h.life.phase == Over || why == h.life.holds[CauseUnhealthy].Reason || !h.life.holdWhile(now, CauseUnhealthy, why) {
 		return
 	}
+	h.set.Update(func(r *lease.Record) { r.Unhealthy = why != "" })
 	h.announce(now)
 	if why == "" {
 		h.tables.comeBack(now)

@@ -18,6 +18,9 @@ func (e Examination) agent() Check {
 		s.Cluster, e.Addr, plural(len(e.After.Members.Members), "member"), s.Partitions, s.Strategy)}
 }
 
+// self returns the id of the agent's node, as the subject of a finding.
+func (e Examination) self() string { return cmp.Or(string(e.After.Stats.Self), "it") }
+
 // ready reports why the agent is not ready. ready reports all holds and, if the node is not active yet, its
 // phase.
 func (e Examination) ready() (found []Check) {
@@ -27,17 +30,17 @@ func (e Examination) ready() (found []Check) {
 		found = append(found, e.away())
 	case "settling":
 		found = append(found, Check{
-			"ready", Warn, "it is settling", "it has joined, but owns nothing yet",
+			"ready", Warn, e.self() + " is settling", "it has joined, but owns nothing yet",
 			"look again in ten seconds; if it is still settling, read the reason in its log",
 		})
 	case "isolated":
 		if len(s.Holds) == 0 {
-			found = append(found, Check{"ready", Warn, "it is no longer isolated, and is settling", "it owns nothing yet", "look again in ten seconds"})
+			found = append(found, Check{"ready", Warn, e.self() + " is no longer isolated, and is settling", "it owns nothing yet", "look again in ten seconds"})
 		}
 	}
 	for _, h := range s.Holds {
 		x := h.Explain()
-		c := Check{"ready", Fail, x.Finding, x.Means, x.Do}
+		c := Check{"ready", Fail, e.self() + " " + x.Finding, x.Means, x.Do}
 		if x.Usual {
 			c.Status = Warn
 		}
@@ -47,7 +50,7 @@ func (e Examination) ready() (found []Check) {
 		found = append(found, c)
 	}
 	if len(found) == 0 {
-		found = []Check{{Name: "ready", Finding: "it takes part in placement"}}
+		found = []Check{{Name: "ready", Finding: e.self() + " takes part in placement"}}
 	}
 	return found
 }
@@ -57,7 +60,7 @@ func (e Examination) away() Check {
 	s := e.After.Stats
 	if s.Waits == "" {
 		return Check{
-			"ready", Fail, "it is " + s.State, "its own lease expired: the process was paused, or sending failed, for longer than the lease lasts",
+			"ready", Fail, e.self() + " is " + s.State, "its own lease expired: the process was paused, or sending failed, for longer than the lease lasts",
 			"search its log for \"fenced\", and for a seed that does not answer; check for a machine without free CPU, a paused VM or a dead network",
 		}
 	}
@@ -65,7 +68,7 @@ func (e Examination) away() Check {
 	if s.Unreachable != "" {
 		do = moved
 	}
-	return Check{"ready", Fail, "it is joining: " + s.Waits, "it owns nothing until other members answer over UDP and TCP", do}
+	return Check{"ready", Fail, e.self() + " is joining: " + s.Waits, "it owns nothing until other members answer over UDP and TCP", do}
 }
 
 // moved is the advice for a node whose address is wrong.
@@ -132,7 +135,11 @@ func (e Examination) clocks() Check {
 	for _, m := range members {
 		by := ms(m.ClockOffsetMS - median)
 		greatest = max(greatest, by.Abs())
-		text := fmt.Sprintf("%s by %v", m.ID, by.Round(100*time.Millisecond))
+		side := "ahead"
+		if by < 0 {
+			side = "behind"
+		}
+		text := fmt.Sprintf("%s %v %s", m.ID, by.Abs().Round(100*time.Millisecond), side)
 		switch {
 		case by > limit:
 			ahead = append(ahead, text)
@@ -143,7 +150,7 @@ func (e Examination) clocks() Check {
 	switch {
 	case len(ahead) > 0:
 		return Check{
-			"clocks", Fail, fmt.Sprintf("more than %v ahead of other clocks: %s", limit, few(ahead)),
+			"clocks", Fail, fmt.Sprintf("more than %v from the other clocks: %s", limit, few(ahead)),
 			"other nodes reject its heartbeats, so it fences itself and owns nothing", setClock,
 		}
 	case len(off) > 0:
@@ -164,10 +171,10 @@ const setClock = "set the clock with NTP, and find out why NTP did not do so"
 func (e Examination) ahead(rejected []report.Ahead) Check {
 	var names []string
 	for _, n := range rejected {
-		names = append(names, fmt.Sprintf("%s by %v", n.ID, ms(n.ByMS).Round(100*time.Millisecond)))
+		names = append(names, fmt.Sprintf("%s %v ahead", n.ID, ms(n.ByMS).Round(100*time.Millisecond)))
 	}
 	return Check{
-		"clocks", Fail, fmt.Sprintf("more than %v ahead of other clocks: %s", ms(e.After.Stats.Settings.MaxSkewMS), few(names)),
+		"clocks", Fail, fmt.Sprintf("more than %v from the other clocks: %s", ms(e.After.Stats.Settings.MaxSkewMS), few(names)),
 		"this node rejects its heartbeats, so it fences itself and owns nothing", setClock,
 	}
 }

@@ -77,22 +77,25 @@ func TestChecks(t *testing.T) {
 		want   string // each check that is not ok, as name: verdict: part of the finding
 	}{
 		"healthy": {func(_, _ *Look) {}, ""},
-		"drain":   {both(held(cluster.CauseDraining, "by command")), "ready: warn: it is draining: by command"},
+		"drain":   {both(held(cluster.CauseDraining, "by command")), "ready: warn: node-a is draining: by command"},
 		"drain, and since when": {both(func(l *Look) {
 			held(cluster.CauseDraining, "as planned")(l)
 			l.Members.Members[0].State, l.Members.Members[0].DrainsMS = lease.Draining, 754_000
-		}), "ready: warn: it is draining: as planned (for 12m34s)"},
+		}), "ready: warn: node-a is draining: as planned (for 12m34s)"},
 		"settle": {after(func(l *Look) { l.Stats.State = "settling" }), "ready: warn: settling"},
-		"few":    {after(held(cluster.CauseIsolated, "it sees 3")), "ready: fail: it is isolated: it sees 3"},
+		"few":    {after(held(cluster.CauseIsolated, "it sees 3")), "ready: fail: node-a is isolated: it sees 3"},
 		"all few": {after(func(l *Look) {
 			held(cluster.CauseIsolated, "it sees 3")(l)
 			for i := range l.Members.Members {
 				l.Members.Members[i].State = lease.Settling
 			}
 		}), "ready: fail: isolated"},
-		"unhealthy": {after(held(cluster.CauseUnhealthy, "no disk")), "ready: fail: it is unhealthy: no disk"},
-		"cordoned":  {after(held(cluster.CauseCordoned, "slow disk")), "ready: warn: it is cordoned for another 52s: slow disk"},
-		"flapping":  {after(held(cluster.CauseFlapping, "3 returns")), "ready: warn: it is flapping for another 52s: 3 returns"},
+		"unhealthy": {after(held(cluster.CauseUnhealthy, "no disk")), "ready: fail: node-a is unhealthy: no disk"},
+		"cordoned":  {after(held(cluster.CauseCordoned, "slow disk")), "ready: warn: node-a is cordoned for another 52s: slow disk"},
+		"flapping":  {after(held(cluster.CauseFlapping, "3 returns")), "ready: warn: node-a is flapping for another 52s: 3 returns"},
+		"another is unhealthy": {
+			after(member(1, func(m *report.Member) { m.State, m.Unhealthy = lease.Draining, true })), "members: warn: unhealthy: node-b",
+		},
 		"for how long": {
 			after(func(l *Look) { l.Members.Members[0].State, l.Members.Members[0].FlappingMS = lease.Draining, 52_000 }),
 			"members: warn: flapping: node-a for another 52s",
@@ -119,7 +122,7 @@ func TestChecks(t *testing.T) {
 				{Profile: lease.Profile{ID: "node-y"}, Reason: lease.Departed},
 			}
 		}), "members: warn: lost: node-z crashed 14s ago"},
-		"a lost majority":                    {after(lose(4, 7)), "members: fail: most members are lost: lost-0 expired 14s ago, lost-1 expired 14s ago, lost-2"},
+		"a lost majority":                    {after(lose(4, 7)), "members: fail: most members are lost: lost-0, lost-1, lost-2, lost-3 expired 14s ago"},
 		"half is lost":                       {after(lose(3, 6)), "members: warn: lost: lost-0"},
 		"lost and replaced each time":        {after(lose(9, 4)), "members: warn: lost: lost-0"},
 		"a smaller cluster, and a lost node": {after(lose(1, 9)), "members: warn: lost: lost-0"},
@@ -181,17 +184,17 @@ func TestChecks(t *testing.T) {
 		"an old lease":  {after(member(2, func(m *report.Member) { m.AgeMS = 4001 })), "leases: warn: node-c 4s"},
 		"at two thirds": {after(member(2, func(m *report.Member) { m.AgeMS = 4000 })), ""},
 		"another's clock": {
-			after(member(1, func(m *report.Member) { m.ClockOffsetMS = 5100 })), "clocks: fail: node-b by 5.1s",
+			after(member(1, func(m *report.Member) { m.ClockOffsetMS = 5100 })), "clocks: fail: node-b 5.1s ahead",
 		},
 		"a clock by which a node is no member": {
 			after(func(l *Look) { l.Members.Ahead = []report.Ahead{{ID: "node-z", ByMS: 7010}} }),
-			"clocks: fail: more than 5s ahead of other clocks: node-z by 7s",
+			"clocks: fail: more than 5s from the other clocks: node-z 7s ahead",
 		},
-		"a slow clock": {after(member(1, func(m *report.Member) { m.ClockOffsetMS = -9000 })), "clocks: warn: node-b by -9s"},
-		"nearly":       {after(member(1, func(m *report.Member) { m.ClockOffsetMS = 2600 })), "clocks: warn: node-b by 2.6s"},
+		"a slow clock": {after(member(1, func(m *report.Member) { m.ClockOffsetMS = -9000 })), "clocks: warn: node-b 9s behind"},
+		"nearly":       {after(member(1, func(m *report.Member) { m.ClockOffsetMS = 2600 })), "clocks: warn: node-b 2.6s ahead"},
 		"its own clock": {after(func(l *Look) { // if all others agree, this node's clock is wrong
 			l.Members.Members[1].ClockOffsetMS, l.Members.Members[2].ClockOffsetMS = -6000, -6000
-		}), "clocks: fail: node-a by 6s"},
+		}), "clocks: fail: node-a 6s ahead"},
 
 		"another key": {after(func(l *Look) {
 			l.Stats.Rejected = []report.Rejection{
@@ -301,7 +304,7 @@ func TestChecks(t *testing.T) {
 		}, "members: warn: lost: node-z crashed 8s ago"},
 		"heartbeats of a clock that is named": {func(_, a *Look) {
 			a.Stats.Counts.SkewRejected, a.Members.Ahead = 7, []report.Ahead{{ID: "node-z", ByMS: 7010}}
-		}, "clocks: fail: more than 5s ahead of other clocks: node-z by 7s"},
+		}, "clocks: fail: more than 5s from the other clocks: node-z 7s ahead"},
 		"joins while redis is away": {func(_, a *Look) {
 			a.Stats.Rooms.StoreDoubt, a.Stats.Rooms.Breaker, a.Stats.Rooms.StoreErrors, a.Stats.Rooms.Degraded = true, "open", 9, 9
 		}, "redis: fail: Redis has not answered lately (no reason given)"},
@@ -614,7 +617,7 @@ func TestLostFix(t *testing.T) {
 			l.Members.Lost = append(l.Members.Lost, report.Lost{Profile: lease.Profile{ID: lease.NodeID(fmt.Sprint("lost-", i))}, Reason: r})
 		}
 		checks := Examination{Before: healthyLook(), After: l, Over: time.Second}.Diagnose().Checks
-		if do := checks[0].Do; strings.Contains(do, "supervisor") != c.log || strings.Contains(do, "machine") != c.host {
+		if do := checks[0].Do; strings.Contains(do, "supervisor") != c.log || strings.Contains(do, "host runs") != c.host {
 			t.Errorf("%v: %q", c.reasons, do)
 		}
 	}

@@ -25,7 +25,12 @@ const (
 // lost returns the members that were lost but did not leave, grouped by the state of their gossip ports. Each group has
 // its own advice. If the ports are unknown, the advice depends on why the members were lost.
 func (e Examination) lost() (groups []group, most bool) {
-	found := make(map[Port][]string)
+	type end struct {
+		port Port
+		what string // "crashed 4s ago"
+	}
+	var ends []end
+	ids := make(map[end][]string)
 	var unknown []report.Lost
 	lost := 0
 	for _, l := range e.After.Members.Lost {
@@ -33,11 +38,18 @@ func (e Examination) lost() (groups []group, most bool) {
 			continue
 		}
 		lost++
-		port := e.Ports[l.ID]
-		found[port] = append(found[port], fmt.Sprintf("%s %s %v ago", l.ID, l.Reason, ms(l.AgoMS).Round(time.Second)))
-		if port == PortUnknown {
+		end := end{e.Ports[l.ID], fmt.Sprintf("%s %v ago", l.Reason, ms(l.AgoMS).Round(time.Second))}
+		if ids[end] == nil {
+			ends = append(ends, end)
+		}
+		ids[end] = append(ids[end], string(l.ID))
+		if end.port == PortUnknown {
 			unknown = append(unknown, l)
 		}
+	}
+	found := make(map[Port][]string)
+	for _, end := range ends {
+		found[end.port] = append(found[end.port], few(ids[end])+" "+end.what)
 	}
 	owned := "; other nodes own what these owned"
 	if e.After.Stats.Isolated() {
@@ -81,12 +93,13 @@ func lostFix(lost []report.Lost) string {
 	of := func(reason lease.Reason) bool {
 		return slices.ContainsFunc(lost, func(l report.Lost) bool { return l.Reason == reason })
 	}
-	crashed, expired := "see the log of its application and of its supervisor", "see whether its machine runs and the network reaches it"
+	const crashed = "see the logs of the application and of the supervisor"
+	const expired = "see whether the host runs, whether the network reaches it, and whether the process is paused: roost doctor --all tells these apart"
 	switch {
 	case !of(lease.Expired):
 		return crashed + forgotten
 	case !of(lease.Crashed):
-		return expired + ", and whether its process is paused: roost doctor --all tells these apart" + forgotten
+		return expired + forgotten
 	}
-	return "crashed: " + crashed + "; expired: " + expired + ", and whether its process is paused: roost doctor --all tells these apart" + forgotten
+	return "crashed: " + crashed + "; expired: " + expired + forgotten
 }

@@ -37,7 +37,7 @@ func (e Examination) members() (found []Check) {
 	case owners == 0:
 		found = append(found, Check{
 			"members", Fail, fmt.Sprintf("no node of %s may own anything; draining: %s", plural(total, "member"), cmp.Or(few(draining), "-")),
-			"every lookup fails", "run roost undrain or roost weight 100 at the agent of one of them",
+			"every lookup fails", "run roost undrain or roost weight 100 at the agent of one of them, or make the health check of one of them pass",
 		})
 	case total == 1 && len(found) == 0 && e.findSeeds().none(): // otherwise the check seeds reports which nodes are missing
 		found = append(found, Check{
@@ -52,16 +52,10 @@ func (e Examination) members() (found []Check) {
 // roleOf returns the state of a member. If the member owns nothing for another reason, roleOf returns that
 // reason.
 func roleOf(m report.Member) string {
-	switch {
-	case m.State == lease.Active && m.Weight == 0:
+	if m.State == lease.Active && m.Weight == 0 {
 		return "weightless"
-	case m.State == lease.Draining && m.Cordoned != nil:
-		return "cordoned"
-	case m.State == lease.Draining && m.FlappingMS > 0:
-		return "flapping"
-	default:
-		return m.State.String()
 	}
+	return m.Condition()
 }
 
 // group is a list of nodes with the same problem.
@@ -105,6 +99,10 @@ func (e Examination) idle(weightless []string) (found []Check) {
 			e.settling(), "settling, and owning nothing: ",
 			"this node hears them, but they do not take part: they are fenced, or no packets reach them; after a start, this takes a second",
 			"run roost doctor at their own agents, or roost doctor --all here",
+		},
+		{
+			e.unhealthy(), "unhealthy: ", "their applications fail their health checks, or have stopped reporting, so these nodes own nothing",
+			"run roost doctor at their own agents, or roost doctor --all here: their check ready says why",
 		},
 		{spared, "cordoned without effect: ", "no other member could own anything", "start or undrain another node"},
 		{
@@ -172,6 +170,16 @@ func (e Examination) settling() (ids []string) {
 	}
 	if !owned {
 		return nil
+	}
+	return ids
+}
+
+// unhealthy returns the other nodes whose applications are unhealthy. The check ready reports this node.
+func (e Examination) unhealthy() (ids []string) {
+	for _, m := range e.After.Members.Members {
+		if m.Unhealthy && m.ID != e.After.Members.Self {
+			ids = append(ids, string(m.ID))
+		}
 	}
 	return ids
 }

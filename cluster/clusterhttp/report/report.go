@@ -50,6 +50,9 @@ type Member struct {
 	// is not draining.
 	DrainsMS int64 `json:"drains_ms,omitempty"`
 
+	// Unhealthy is set while the member drains because its application is unhealthy.
+	Unhealthy bool `json:"unhealthy,omitempty"`
+
 	// HTTP is the URL of the member's own HTTP API. Only /v1/members has this field. The field is omitted if
 	// other nodes cannot reach the API.
 	HTTP string `json:"http,omitempty"`
@@ -61,6 +64,22 @@ type Member struct {
 	// member sends with, and the others are keys that it also accepts. Only /v1/members has this field. The
 	// field is omitted if the member has no key.
 	Keys []string `json:"keys,omitempty"`
+}
+
+// Condition returns the member's state in one word. In place of draining, it returns why the member drains, if that is
+// known: "cordoned", "unhealthy" or "flapping".
+func (m Member) Condition() string {
+	if m.State == lease.Draining {
+		switch {
+		case m.Cordoned != nil:
+			return "cordoned"
+		case m.Unhealthy:
+			return "unhealthy"
+		case m.FlappingMS > 0:
+			return "flapping"
+		}
+	}
+	return m.State.String()
 }
 
 // Cordon keeps a node from owning anything until the cordon ends. All members honor it.

@@ -1,6 +1,7 @@
 package agenttest
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -141,6 +142,8 @@ func (o *Observer) views(ctx context.Context, over time.Duration) (v Views, err 
 		}
 	}
 	v.History = v.History[min(o.events, len(v.History)):]
+	// Another node can move the rooms of a lost node, and say so, before this node has lost it.
+	slices.SortStableFunc(v.History, func(a, b string) int { return cmp.Compare(roomsLast(a), roomsLast(b)) })
 	if v.Log, err = said(o.Log.String()[o.bytes:]); err != nil {
 		return v, err
 	}
@@ -148,6 +151,13 @@ func (o *Observer) views(ctx context.Context, over time.Duration) (v Views, err 
 		v.Doctor, err = o.doctor(ctx)
 	}
 	return v, err
+}
+
+func roomsLast(event string) int {
+	if strings.HasPrefix(event, "rooms-moved ") {
+		return 1
+	}
+	return 0
 }
 
 // said returns the messages of a log, each with the member or senders and the reason. It omits messages of

@@ -176,6 +176,23 @@ func TestLookupFollows(t *testing.T) {
 	p.text("#lookup-said", string(owner())+" owns")
 }
 
+// An unhealthy node is shown as unhealthy everywhere, and the page offers to drain it, but not to undrain it.
+func TestUnhealthySelf(t *testing.T) {
+	f, p := show(t, 3, 64)
+	hold := func(c cluster.Cause) clusterhttp.Hold { return clusterhttp.Hold{Cause: c, Reason: "no disk"} }
+	f.change(func() {
+		f.members[0].State, f.members[0].Unhealthy = lease.Draining, true
+		f.stats.Holds = []clusterhttp.Hold{hold(cluster.CauseUnhealthy)}
+	})
+	p.text("#operate-note", "node-1 is unhealthy, weight")
+	p.text("#health-found", "node-1 is unhealthy: no disk")
+	p.text("#members-body .state", "unhealthy")
+	disabled := func(id string) string { return fmt.Sprintf("document.getElementById(%q).disabled", id) }
+	p.until("it can be drained", "!"+disabled("drain")+" && "+disabled("undrain"))
+	f.set(func() { f.stats.Holds = append(f.stats.Holds, hold(cluster.CauseDraining)) })
+	p.until("it can be undrained", disabled("drain")+" && !"+disabled("undrain"))
+}
+
 // The page does not present the last table of an isolated, fenced or stalled agent as the table of the cluster. In this
 // test, neither the digest nor the history changes.
 func TestLastTable(t *testing.T) {

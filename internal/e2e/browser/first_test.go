@@ -34,6 +34,12 @@ var sights = []sight{
 		"#members-note", "%s draining", true,
 	},
 	{
+		"unhealthy", func(f *fake, node int) {
+			f.change(func() { f.members[node-1].State, f.members[node-1].Unhealthy = lease.Draining, true })
+		},
+		"#health-found .finding", "unhealthy: %s", true,
+	},
+	{
 		"wrong advertise", func(f *fake, node int) { // it is not a member
 			f.change(func() {
 				f.members = slices.Delete(f.members, node-1, node)
@@ -53,7 +59,7 @@ var sights = []sight{
 	},
 	{
 		"cut", func(f *fake, node int) { f.lose(lease.Expired, node, len(f.members)) }, "#health-found .finding",
-		"lost: %s expired 4s ago", true,
+		"lost: %s", true,
 	},
 	{
 		"Redis down", func(f *fake, _ int) {

@@ -155,7 +155,7 @@ func TestLostMajority(t *testing.T) {
 	f.lose(lease.Expired, 5, 5)
 	p.text("#health[data-level=warn] .finding", "lost: node-5 expired")
 	f.lose(lease.Expired, 3, 4)
-	p.text("#health[data-level=bad] .finding", "most members are lost: node-5 expired")
+	p.text("#health[data-level=bad] .finding", "most members are lost: node-5")
 	p.text("#health-sum", "1 failure")
 }
 

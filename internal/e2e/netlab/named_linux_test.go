@@ -43,7 +43,7 @@ func TestFaultsAreNamed(t *testing.T) {
 			agenttest.Views{
 				Doctor: []string{
 					alone, "n1 " + alone,
-					"n3 fail ready: it is joining: members answer over TCP, but UDP does not get through both ways",
+					"n3 fail ready: n3 is joining: members answer over TCP, but UDP does not get through both ways",
 				},
 				Page: []string{alone}, Members: []string{"n1 active", "n2 active", "n3 settling", "n3 is reachable only over TCP: "},
 				History: []string{"fenced n3"}, Log: []string{"ownership changed"},

@@ -60,6 +60,12 @@ const kinds = {
   "store-away": "left", "store-back": "joined", "data-lost": "left", conflict: "warn", "rooms-moved": "moved",
 };
 
+// here returns what an event about partitions means for this node.
+function here({ gained = 0, lost = 0 }) {
+  if (gained + lost === 0) return "none here";
+  return `here +${count(gained)} −${count(lost)}`;
+}
+
 export function sentence(e) {
   const who = e.member || plural(e.members ?? 0, "member");
   const are = e.member ? "is" : "are", its = e.member ? "its" : "their";
@@ -75,12 +81,12 @@ export function sentence(e) {
     case "joined": return `${who} joined`;
     case "returned": return e.reason ? `${who} restarted: the process before ${e.reason === "replaced" ? "was replaced" : e.reason}` : `${who} ${are} back`;
     case "lost": return `${who} ${e.reason}${owned ? `; others own ${its} ${owned}` : ""}`;
-    case "draining": return `${who} ${are} draining${e.reason && e.reason !== e.kind ? ` (${e.reason})` : ""}${because}`;
+    case "draining": return `${who} ${are} ${e.reason || "draining"}${because}`;
     case "undrained": return `${who} ${are} active again`;
     case "cordoned": return `${who} ${are} cordoned${because}`;
     case "uncordoned": return `${who} ${are} no longer cordoned`;
     case "weight": return e.member ? `${who} has weight ${count(e.weight ?? 0)}, was ${count(e.old_weight ?? 0)}` : `${who} have other weights`;
-    case "moved": return `${plural(e.moved ?? 0, "partition")} moved; this node gained ${count(e.gained ?? 0)}, lost ${count(e.lost ?? 0)}`;
+    case "moved": return `${plural(e.moved ?? 0, "partition")} moved, ${here(e)}`;
     case "store-away": return `the store does not answer${because}`;
     case "store-back": return `the store answers again, after ${span(e.lasted_ns / 1e6)}`;
     case "data-lost": return "the store lost pins of rooms that this node hosts";

@@ -5,7 +5,7 @@ import { shorten } from "./more.js";
 import { colorOf } from "./palette.js";
 import { rove } from "./roving.js";
 
-const filterFrom = 9; // members; below there is no filter
+const filterFrom = 9; // members and lost ones; below there is no filter
 const goneRows = 8; // of members that have gone
 
 const states = { active: "●", draining: "◐", settling: "○" };
@@ -41,7 +41,7 @@ function lease(m, model) {
 }
 
 export function state(m) {
-  const why = m.cordoned ? "cordoned" : m.flapping_ms ? "flapping" : "";
+  const why = m.cordoned ? "cordoned" : m.unhealthy ? "unhealthy" : m.flapping_ms ? "flapping" : "";
   const word = why || m.state;
   return { word, text: `${states[m.state] ?? ""} ${word}`, level: m.state === "active" ? "good" : "warn", title: why ? `${m.state}: ${why}` : m.drains_ms ? `draining for ${span(m.drains_ms)}` : null };
 }
@@ -139,8 +139,9 @@ export class MemberTable {
 
   #render() {
     const { members, lost } = this.#model;
-    $("members-filter-label").hidden = members.length < filterFrom;
-    const wanted = members.length < filterFrom ? "" : $("members-filter").value.trim().toLowerCase();
+    const few = members.length + lost.length < filterFrom;
+    $("members-filter-label").hidden = few;
+    const wanted = few ? "" : $("members-filter").value.trim().toLowerCase();
     const words = (m) => [m.id, m.state ?? m.reason, ...profile(m).map(([, text]) => text)];
     const found = (m) => !wanted || words(m).join(" ").toLowerCase().includes(wanted);
     const { by } = this.#sort;

@@ -3,6 +3,7 @@
 
 import { post, Refused, useToken } from "./api.js";
 import { $, attribute, eachFrame, plural, say } from "./dom.js";
+import { state } from "./members.js";
 
 export class Operate {
   #model;
@@ -37,10 +38,11 @@ export class Operate {
 
   #render() {
     const self = this.#self();
-    say($("operate-note"), self ? `${self.id} is ${self.state}, weight ${self.weight}` : "");
+    say($("operate-note"), self ? `${self.id} is ${state(self).word}, weight ${self.weight}` : "");
     const focused = document.activeElement;
-    $("drain").disabled = self?.state !== "active";
-    $("undrain").disabled = self?.state !== "draining";
+    const ordered = self?.state === "draining" && (this.#model.stats?.holds?.some(({ cause }) => cause === "draining") ?? true);
+    $("drain").disabled = !self || self.state === "settling" || ordered;
+    $("undrain").disabled = !ordered;
     if (focused === $("drain") && focused.disabled) $("undrain").focus(); // otherwise the focus is lost
     if (focused === $("undrain") && focused.disabled) $("drain").focus();
     const value = $("weight-value");

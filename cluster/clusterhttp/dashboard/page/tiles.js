@@ -41,7 +41,7 @@ export class Tiles {
     ];
     tile("members", {
       number: gone ? `${count(members.length)} of ${count(members.length + gone)}` : count(members.length),
-      note: parts.filter(Boolean).join(", "), level: gone ? "bad" : "",
+      note: parts.filter(Boolean).join(", "), level: gone > members.length ? "bad" : gone ? "warn" : "",
     });
     spark("members-spark", history, "members", "Members");
   }
