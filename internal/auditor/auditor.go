@@ -163,13 +163,17 @@ func (a *Auditor) continues(t *track, pause time.Duration) {
 	case t.suspended && pause > a.TTL:
 		t.kept, t.takers = slices.Clone(t.always.owned), nil
 		for _, other := range a.running {
-			if _, met := t.met[other]; met && other != t && other.stopped == 0 {
+			if _, met := t.met[other]; met && other != t && other.stopped == 0 && !a.dozed(other) {
 				t.takers = append(t.takers, taker{other, slices.Clone(other.owned())})
 			}
 		}
 	}
 	t.suspended = false
 }
+
+// dozed reports whether the host of a process was suspended until less than a TTL ago. Hosts that were suspended together
+// have stale clocks, so none of them can tell the others soon that they slept.
+func (a *Auditor) dozed(t *track) bool { return t.woke > 0 && a.at-t.woke < a.TTL }
 
 // pairTwins finds running processes with the same id.
 func (a *Auditor) pairTwins() {
