@@ -84,16 +84,21 @@ func TestExplainTheNodeOfARoom(t *testing.T) {
 		f.Agent(first).SetLoad(1756)
 		time.Sleep(20 * time.Second) // now the load includes the room, which was only reserved before
 		want(first, "hosts it: 600 of its 1,756 units")
-		want(second, "hosts it: 600 of its 1,756 units")
+		want(second, "lives there: it costs 600 units, and the node carries 1,756")
 		f.Agent(first).SetLoad(5)
 		time.Sleep(5 * time.Second)
-		want(second, "hosts it: it costs 600 units, and the node reports 5")
+		want(first, "hosts it: it costs 600 units, and the node reports 5")
 
 		f.crash(first)
 		time.Sleep(soon)
+		home := string(f.resolve(second, "big", 25).Node)
 		for _, id := range f.IDs() {
-			if id != first {
+			switch id {
+			case first:
+			case home:
 				want(id, "pinned here, and hosted once somebody joins: it costs 600 units, and the node carries 0")
+			default:
+				want(id, "lives there: it costs 600 units, and the node carries 0")
 			}
 		}
 		at := host(second)

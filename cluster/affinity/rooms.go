@@ -105,7 +105,8 @@ func (r *Resolver) Explain(ctx context.Context, room string, d Demand) (Explanat
 		return Explanation{}, err
 	}
 	q := r.request(s, room, r.known(a, needOf(d)))
-	q.Pinned, q.Hosted = a.Node != "", r.hostedAt(a)
+	q.Pinned, q.Here = a.Node != "", a.Incarnation == r.self()
+	q.Hosted = q.Here && r.hosts.get(a.Room) != nil
 	to, considered, noHome := r.reserved.Explain(s, q.Request, a.Node)
 	candidates := make([]Candidate, len(considered))
 	for i, c := range considered {
@@ -124,20 +125,6 @@ func (r *Resolver) Explain(ctx context.Context, room string, d Demand) (Explanat
 		a = r.assign(s, room, pinstore.Pin{Incarnation: to.Incarnation()}, source, reason)
 	}
 	return Explanation{Assignment: a, Candidates: candidates}, nil
-}
-
-// hostedAt reports whether the node of a room is known to host it. A pin that replaced another pin is hosted only
-// after somebody has joined the room again, and only the node itself knows that at once.
-func (r *Resolver) hostedAt(a Assignment) bool {
-	if a.Incarnation == r.self() {
-		return r.hosts.get(a.Room) != nil
-	}
-	e := r.cache.Get(a.Room)
-	if e == nil || e.Pin.Incarnation != a.Incarnation {
-		return false
-	}
-	_, replaced := capacity.Replaced(e.Pin)
-	return !replaced
 }
 
 // Relays returns the n best nodes for a room, except the node where it lives. A relay serves a part of the

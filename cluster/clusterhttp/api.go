@@ -144,6 +144,10 @@ type RoomRelays struct {
 type Rooms struct {
 	Rooms     []PinnedRoom `json:"rooms"` // sorted by name
 	Truncated bool         `json:"truncated"`
+
+	// StoreProblem is set if the store does not answer this agent's other calls, or refuses them. Rooms may then lack
+	// rooms.
+	StoreProblem string `json:"store_problem,omitempty"`
 }
 
 // PinnedRoom is an entry of Rooms.

@@ -129,7 +129,7 @@ func (a *api) listRooms(_ http.ResponseWriter, r *http.Request) (any, *Problem) 
 		}
 		return nil, a.problemOf(err)
 	}
-	answer := Rooms{Rooms: []PinnedRoom{}, Truncated: len(found) > limit}
+	answer := Rooms{Rooms: []PinnedRoom{}, Truncated: len(found) > limit, StoreProblem: a.rooms.Stats().StoreProblem}
 	for _, e := range found[:min(limit, len(found))] {
 		answer.Rooms = append(answer.Rooms, PinnedRoom{
 			Room: e.Room, Partition: e.Partition, Node: e.Pin.Node, Incarnation: e.Pin.Number,

@@ -47,6 +47,9 @@ func TestRedisFailsOver(t *testing.T) {
 		eventually(t, func() error {
 			return doctorSays(t, p, "READONLY", redis.Addr(), "this is a replica", "Do not restart agents")
 		})
+		if out := succeeds(t, "rooms", "--addr", p.Base); !strings.Contains(out, "rooms may be missing here, because Redis is in trouble (") {
+			t.Errorf("the list of a replica's rooms does not say so: %s", out)
+		}
 	}
 	redis.Move()
 	for _, p := range []*proc{a, b} {

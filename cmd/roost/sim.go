@@ -80,6 +80,10 @@ func (o *simulation) settings() []settings.Setting {
 			Usage: "number of nodes that crash at once, at the end",
 		},
 		{
+			Name: "vanish", Arg: "bool", Set: settings.Bool(&o.trial.Vanish),
+			Usage: "the hosts of these nodes vanish, too, so that nothing refuses connections",
+		},
+		{
 			Name: "network", Arg: "lan|wan", Default: "lan", Set: settings.OneOf(&o.network, "lan", "wan"),
 			Usage: "kind of network, which sets delays and timings",
 		},
@@ -218,7 +222,11 @@ func (o *simulation) print(s *session.Session, m sim.Measurement) error {
 		row("... after one joins", o.took(m.Agree.Join))
 		row("... after one leaves", o.took(m.Agree.Leave))
 		if o.trial.Crash > 0 {
-			row(fmt.Sprintf("... after %d crash", o.trial.Crash), o.took(m.Agree.Crash))
+			crash := "crash"
+			if o.trial.Vanish {
+				crash = "vanish"
+			}
+			row(fmt.Sprintf("... after %d %s", o.trial.Crash, crash), o.took(m.Agree.Crash))
 		}
 	}, fmt.Sprintf("\n%v at rest, seed %d\n", o.trial.Rest, o.seed))
 }

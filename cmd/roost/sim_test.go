@@ -29,7 +29,7 @@ func TestSim(t *testing.T) {
 	seen := map[string]string{plain: "none"}
 	for _, flags := range []string{
 		"--seed 2", "--loss 20", "--delay 20ms", "--delay 1ms-40ms", "--heartbeat 1s", "--ttl 8s",
-		"--gossip-nodes 2", "--crash 0", "--network wan",
+		"--gossip-nodes 2", "--crash 0", "--vanish", "--network wan",
 	} {
 		out := strings.Replace(simulate(flags), `"seed":2`, `"seed":1`, 1) // the rest of the output must differ, too
 		if other, ok := seen[out]; ok {

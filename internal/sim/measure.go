@@ -16,6 +16,9 @@ type Trial struct {
 	Crash int           // number of nodes that crash at the same time; less than Nodes
 	Limit time.Duration // time limit for each agreement
 
+	// Vanish makes the hosts of the nodes that crash vanish, too, so that nothing refuses connections to them.
+	Vanish bool
+
 	// Tick is called at least every 100 ms with the name of the current phase. If it returns an error, the
 	// trial ends. Default: nothing.
 	Tick func(phase string) error
@@ -191,9 +194,13 @@ func (m *measuring) crash() (err error) {
 		return nil
 	}
 	begin, lost := m.c.now, m.some(m.trial.Crash)
+	crash := m.c.Crash
+	if m.trial.Vanish {
+		crash = m.c.Vanish
+	}
 	for _, p := range lost {
 		m.false += m.falseAt(p)
-		m.c.Crash(p.ID)
+		crash(p.ID)
 	}
 	m.miss(lost...)
 	m.result.Agree.Crash, err = m.await(begin, m.trial.Limit, m.c.agreed)

@@ -47,12 +47,26 @@ func (e Examination) ready() (found []Check) {
 		if h.Cause == cluster.CauseDraining {
 			c.Finding += e.drainsFor(s.Self)
 		}
+		if h.Cause == cluster.CauseIsolated {
+			c.Do = e.rejoins() + c.Do
+			if s.Settings.Split == "majority" {
+				c.Do += "; if most members crashed, restart all survivors at once"
+			}
+		}
 		found = append(found, c)
 	}
 	if len(found) == 0 {
 		found = []Check{{Name: "ready", Finding: e.self() + " takes part in placement"}}
 	}
 	return found
+}
+
+// rejoins returns advice on lost members, which an isolated node waits for.
+func (e Examination) rejoins() string {
+	if slices.ContainsFunc(e.After.Members.Lost, func(l report.Lost) bool { return l.Reason != lease.Departed }) {
+		return "start the lost nodes again, or restore their network: the check members names them. Otherwise "
+	}
+	return ""
 }
 
 // away explains why the agent is not a member.
@@ -325,6 +339,18 @@ func (e Examination) events() []Check {
 }
 
 func ms(n int64) time.Duration { return time.Duration(n) * time.Millisecond }
+
+// short returns d without zeros at the end: 10m, not 10m0s.
+func short(d time.Duration) string {
+	text := d.String()
+	if strings.HasSuffix(text, "m0s") {
+		text = strings.TrimSuffix(text, "0s")
+	}
+	if strings.HasSuffix(text, "h0m") {
+		text = strings.TrimSuffix(text, "0m")
+	}
+	return text
+}
 
 // few returns a list of the first words, and says how many more there are.
 func few(words []string) string {

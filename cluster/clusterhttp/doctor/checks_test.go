@@ -98,7 +98,7 @@ func TestChecks(t *testing.T) {
 		},
 		"for how long": {
 			after(func(l *Look) { l.Members.Members[0].State, l.Members.Members[0].FlappingMS = lease.Draining, 52_000 }),
-			"members: warn: flapping: node-a for another 52s",
+			"members: warn: flapping: node-a, for another 52s",
 		},
 		"a node that settles": {
 			both(member(1, func(m *report.Member) { m.State = lease.Settling })),
@@ -131,7 +131,7 @@ func TestChecks(t *testing.T) {
 		}), ""},
 		"it flaps": {
 			after(ended("node-z", 3, "crashed", time.Minute)),
-			"members: warn: comes and goes: node-z, ended 3 times within 10m0s, the last 1m0s ago",
+			"members: warn: comes and goes: node-z, ended 3 times within 10m, the last 1m0s ago",
 		},
 		"replaced":   {after(ended("node-b", 5, "replaced", time.Minute)), "members: warn: comes and goes: node-b, ended 5 times"},
 		"it flapped": {after(ended("node-b", 9, "crashed", 11*time.Minute)), ""},
@@ -159,7 +159,7 @@ func TestChecks(t *testing.T) {
 		"flaps, and counts as flapping": {after(func(l *Look) {
 			ended("node-a", 5, "crashed", time.Minute)(l)
 			l.Members.Members[0].State, l.Members.Members[0].FlappingMS = lease.Draining, 52_000
-		}), "members: warn: flapping: node-a (crashed 5 times within 10m0s) for another 52s"},
+		}), "members: warn: flapping: node-a (crashed 5 times within 10m), for another 52s"},
 		"no effect": {after(func(l *Look) {
 			l.Members.Cordons, l.Members.Spared = []report.Cordon{{ID: "node-z"}}, true
 		}), "members: warn: without effect: node-z"},
@@ -342,7 +342,7 @@ func TestChecks(t *testing.T) {
 			l.History.Now = time.Now()
 			l.Stats.Counts.NodesRefused, l.Stats.Counts.LatestRefused = 3, l.History.Now.Add(-20*time.Second)
 			l.Stats.Counts.LatestRefusal = "cluster: setting partitions must be the same on all nodes, but it is 64 here and 128 on node-d#1"
-		}), "settings: warn: refused a node 20s ago (3 since start): setting partitions must be the same on all nodes, but it is 64 here and 128 on node-d#1"},
+		}), "settings: warn: refused a node 20s ago (3 since start): setting partitions must be the same on all nodes, but it is 64 here and 128 on node-d"},
 		"refused long ago": {after(func(l *Look) {
 			l.History.Now = time.Now()
 			l.Stats.Counts.LatestRefused, l.Stats.Counts.LatestRefusal = l.History.Now.Add(-time.Hour), "x"
@@ -544,7 +544,7 @@ func TestRedisAdvice(t *testing.T) {
 		checks := Examination{Before: healthyLook(), After: l, Over: time.Second}.Diagnose().Checks
 		c := checks[slices.IndexFunc(checks, func(c Check) bool { return c.Name == "redis" })]
 		if !strings.Contains(c.Do, do) || !strings.Contains(c.Do, "Do not restart agents") ||
-			!strings.Contains(c.Finding, ") at redis.test:6379/0") || !strings.Contains(c.Finding, problem) {
+			!strings.Contains(c.Finding, ") at redis.test:6379/0") || !strings.Contains(c.Finding, strings.TrimPrefix(problem, "redis: heartbeat of \"a|1\": ")) {
 			t.Errorf("%q: %+v; want the advice %q", problem, c, do)
 		}
 	}
@@ -599,6 +599,49 @@ func TestVerdict(t *testing.T) {
 	}
 	if err := new(Verdict).UnmarshalText([]byte("dire")); err == nil {
 		t.Error("dire is a verdict")
+	}
+}
+
+// The advice about a refused node names the value of this cluster. An isolated node waits for the lost nodes.
+func TestAdvice(t *testing.T) {
+	for name, tt := range map[string]struct {
+		change  func(l *Look)
+		says    string
+		saysNot string
+	}{
+		"partitions": {func(l *Look) {
+			l.History.Now = time.Now()
+			l.Stats.Counts.LatestRefused = l.History.Now
+			l.Stats.Counts.LatestRefusal = "cluster: setting partitions must be the same on all nodes, but it is 64 here and 128 on node-d#1"
+		}, "start node-d again with --partitions 64, as in this cluster", "#1"},
+		"another setting": {func(l *Look) {
+			l.History.Now = time.Now()
+			l.Stats.Counts.LatestRefused = l.History.Now
+			l.Stats.Counts.LatestRefusal = "cluster: setting strategy must be the same on all nodes, but it is rendezvous here and zones on node-d#1"
+		}, "start node-d again with strategy rendezvous, as in this cluster", "--strategy"},
+		"isolated, with lost nodes": {func(l *Look) {
+			held(cluster.CauseIsolated, "it sees 3")(l)
+			lose(1, 2)(l)
+		}, "start the lost nodes again", "survivors"},
+		"isolated by a majority": {func(l *Look) {
+			held(cluster.CauseIsolated, "it sees 3")(l)
+			l.Stats.Settings.Split = "majority"
+		}, "restart all survivors at once", "start the lost nodes again"},
+		"overloaded": {func(l *Look) {
+			l.Members.Members[0].Capacity, l.Members.Members[0].Load = 200, 220
+			l.Members.Members[1].Capacity, l.Members.Members[1].Load = 200, 110
+			l.Members.Members[2].Capacity, l.Members.Members[2].Load = 200, 150
+		}, "node-b has the most capacity left: 90 units", "node-c"},
+	} {
+		l := healthyLook()
+		tt.change(&l)
+		do := ""
+		for _, c := range (Examination{Before: l, After: l, Over: time.Second}).Diagnose().Checks {
+			do += c.Do + "\n"
+		}
+		if !strings.Contains(do, tt.says) || strings.Contains(do, tt.saysNot) {
+			t.Errorf("%s: the advice is %q", name, do)
+		}
 	}
 }
 

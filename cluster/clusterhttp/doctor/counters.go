@@ -146,12 +146,12 @@ func (e Examination) counted() (checks []Check) {
 func (e Examination) steady(check string, names, ever []string) string {
 	switch {
 	case len(ever) > 0:
-		return fmt.Sprintf("nothing new within %v that no other check names; since start: %s", e.Over, strings.Join(ever, ", "))
+		return fmt.Sprintf("other checks name everything new; since start: %s", strings.Join(ever, ", "))
 	case check == "redis" && e.After.Stats.Rooms == nil:
 		return "not used: the agent pins no rooms"
 	}
 	if few := 3; len(names) > few {
-		return fmt.Sprintf("all %d counters of errors are 0", len(names))
+		return fmt.Sprintf("the %d counters of this check are 0", len(names))
 	}
 	return strings.Join(names, " and ") + ": 0 since start"
 }

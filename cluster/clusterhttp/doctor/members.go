@@ -76,7 +76,7 @@ func (e Examination) idle(weightless []string) (found []Check) {
 	shared := e.shared()
 	for _, m := range e.After.Members.Members {
 		if m.FlappingMS > 0 && shared[m.ID] == "" {
-			flapping = append(flapping, fmt.Sprintf("%s%s for another %v", m.ID, e.crashes(m.ID), ms(m.FlappingMS).Round(time.Second)))
+			flapping = append(flapping, fmt.Sprintf("%s%s, for another %s", m.ID, e.crashes(m.ID), short(ms(m.FlappingMS).Round(time.Second))))
 		}
 	}
 	lost, most := e.lost()
@@ -84,7 +84,7 @@ func (e Examination) idle(weightless []string) (found []Check) {
 		{
 			slices.Sorted(maps.Values(shared)), "two processes with one id: ",
 			"the second one started while the first one was live, and stopped it; if a supervisor restarts the first one, they take turns",
-			"give one of them another --id. Start a process that has stopped again only after that. If it is one node that has moved to the second address, do nothing: this ends after 10 minutes",
+			"give one of them another --id. If one of them has stopped, start it only with its new --id. If it is one node that has moved to the second address, do nothing: this ends after 10 minutes",
 		},
 		{
 			e.comesAndGoes(shared), "comes and goes: ", "each time its partitions move away and back; roost history has the times",
@@ -110,9 +110,9 @@ func (e Examination) idle(weightless []string) (found []Check) {
 			"nothing, as long as the reason exists; to end the cordon, run roost uncordon ID",
 		},
 		{
-			flapping, "flapping: ", fmt.Sprintf("they were lost and came back three times or more within %v (ten TTLs), and own nothing until they have stayed for a while",
-				ms(10*e.After.Stats.Settings.TTLMS)),
-			"find out why their processes stop or their network fails: roost history says which, and their logs and exit codes say why; once a node is fixed, roost leave and a new start end the wait",
+			flapping, "flapping: ", fmt.Sprintf("they were lost and came back three times or more within %s (ten TTLs), and own nothing until they have stayed for a while",
+				short(ms(10*e.After.Stats.Settings.TTLMS))),
+			"find out why their processes stop or their network fails: roost history says whether they crashed or expired, and their logs and exit codes say why; once a node is fixed, roost leave and a new start end the wait",
 		},
 		{
 			e.mute(), "a capacity, but no load: ", "they get rooms only as owners, and each agent counts only the rooms that it placed on them itself",
@@ -222,7 +222,7 @@ func (e Examination) comesAndGoes(shared map[lease.NodeID]string) (found []strin
 	for _, id := range slices.Sorted(maps.Keys(ends)) {
 		if ends[id] >= least {
 			found = append(found,
-				fmt.Sprintf("%s, ended %d times within %v, the last %v ago", id, ends[id], window, h.Now.Sub(last[id]).Round(time.Second)))
+				fmt.Sprintf("%s, ended %d times within %s, the last %v ago", id, ends[id], short(window), h.Now.Sub(last[id]).Round(time.Second)))
 		}
 	}
 	return found
@@ -239,7 +239,7 @@ func (e Examination) crashes(id lease.NodeID) string {
 	if n == 0 {
 		return ""
 	}
-	return fmt.Sprintf(" (crashed %s within %v)", times(n), restartWindow)
+	return fmt.Sprintf(" (crashed %s within %s)", times(n), short(restartWindow))
 }
 
 func times(n int) string {

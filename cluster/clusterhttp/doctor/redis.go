@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/roost-cluster/roost/cluster/clusterhttp/report"
 	"github.com/roost-cluster/roost/lease"
 )
 
@@ -67,12 +68,12 @@ func (e Examination) redis() []Check {
 	return problems
 }
 
-// scriptPlace is what Redis adds to an error of a script.
-var scriptPlace = regexp.MustCompile(`\s*script: [0-9a-f]{40}, on @user_script:\d+\.?`)
+// scriptPlace is what Redis adds to an error of a script, and whose heartbeat failed.
+var scriptPlace = regexp.MustCompile(`\s*script: [0-9a-f]{40}, on @user_script:\d+\.?|heartbeat of "[^"]*": `)
 
 // storeTrouble says what is wrong with the store: it does not answer, or it refuses commands.
 func storeTrouble(problem, store string) string {
-	why := scriptPlace.ReplaceAllString(cmp.Or(problem, "no reason given"), "")
+	why := strings.TrimPrefix(scriptPlace.ReplaceAllString(cmp.Or(problem, "no reason given"), ""), "redis: ")
 	for _, a := range refusals {
 		if strings.Contains(why, a) {
 			return fmt.Sprintf("Redis refuses commands (%s)%s", why, at(store))
@@ -93,11 +94,16 @@ func (e Examination) load() []Check {
 	}
 	var over []string
 	nodes, full := 0, 0
-	for _, m := range e.After.Members.Members {
+	var roomiest *report.Member
+	for i := range e.After.Members.Members {
+		m := &e.After.Members.Members[i]
 		if m.State != lease.Active || m.Capacity == 0 || m.NoLoad {
 			continue
 		}
 		nodes++
+		if roomiest == nil || m.Capacity-m.Load > roomiest.Capacity-roomiest.Load {
+			roomiest = m
+		}
 		if m.Load > m.Capacity {
 			over = append(over, fmt.Sprintf("%s with %d of %d units", m.ID, m.Load, m.Capacity))
 		}
@@ -115,7 +121,8 @@ func (e Examination) load() []Check {
 	case len(over) > 0:
 		return []Check{{
 			"load", Warn, "overloaded: " + few(over), "calls there may suffer. Rooms that are there stay, unless the agent runs with --rebalance",
-			"move some of its rooms (roost rooms --node ID, roost room move). If no other node has headroom for them, start a node first, or " + higher,
+			fmt.Sprintf("move rooms away with roost room move; roost rooms --node ID lists them with their sizes. %s has the most capacity left: %s."+
+				" If a room costs more, start a node first, or %s", roomiest.ID, plural(int(roomiest.Capacity-roomiest.Load), "unit"), higher),
 		}}
 	}
 	return nil
@@ -180,7 +187,7 @@ var advices = []struct{ part, do string }{ //nolint:gochecknoglobals // a table
 
 const (
 	badPassword    = "correct the user and password, in Redis or in the agent's --redis-file, which the agent reloads when it changes"
-	noMaster       = "check where the address leads: this is a replica. The agent reconnects at least every 5 s, and finds the master once the name or load balancer leads there"
+	noMaster       = "this is a replica. If it should be the master, promote it (REPLICAOF NO ONE): pins that it lacks come back from the agents. If not, lead the address in --redis to the master, by name, load balancer or IP address: the agent reconnects at least every 5 s"
 	badCertificate = "check that the certificate of Redis contains the host in --redis (rediss://), and that this host trusts its CA"
 	hungUp         = "something accepts connections there and closes them: check whether the port needs TLS (rediss://), and whether a proxy in between reaches Redis"
 	unreachable    = "check the network and firewalls between the agent and this address, and whether its host runs"

@@ -2,6 +2,7 @@ package doctor
 
 import (
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -76,10 +77,28 @@ func (e Examination) refused() []Check {
 	}
 	return []Check{{
 		"settings", Warn, fmt.Sprintf("refused a node %v ago (%d since start): %s", max(0, ago).Round(time.Second), s.NodesRefused,
-			strings.TrimPrefix(s.LatestRefusal, "cluster: ")),
+			incarnation.ReplaceAllString(strings.TrimPrefix(s.LatestRefusal, "cluster: "), "")),
 		"that node is not a member, and cannot become one with this setting",
-		"start it again with the value of this cluster; docs/upgrades.md, Change a cluster-wide setting, says how to change the value on all nodes",
+		restartWith(s.LatestRefusal),
 	}}
+}
+
+// incarnation matches the end of a node's name in gossip.
+var incarnation = regexp.MustCompile(`#\d+$`)
+
+// difference matches the text of a [cluster.SettingsError].
+var difference = regexp.MustCompile(`setting (\S+) must be the same on all nodes, but it is (.*) here and .* on (.*)#\d+$`)
+
+// restartWith returns advice about a node with other settings.
+func restartWith(refusal string) string {
+	const all = "; to change the value on all nodes, see Change a cluster-wide setting in docs/upgrades.md of roost's repository"
+	if m := difference.FindStringSubmatch(refusal); m != nil {
+		if m[1] == "partitions" || m[1] == "ttl" { // flags
+			m[1] = "--" + m[1]
+		}
+		return fmt.Sprintf("start %s again with %s %s, as in this cluster%s", m[3], m[1], m[2], all)
+	}
+	return "start it again with the value of this cluster" + all
 }
 
 // clusterName returns the cluster name of a packet for display. The name is shortened and quoted, because the

@@ -35,8 +35,7 @@ var explanations = map[cluster.Cause]Explanation{ //nolint:gochecknoglobals // a
 	},
 	cluster.CauseIsolated: {
 		"is isolated", "it owns nothing, and answers lookups from its last table, if it has one",
-		"check that the other nodes run and are reachable over UDP and TCP; then it owns partitions again. If the cluster has become smaller for good, restart with a lower --min-members; " +
-			"if most members crashed under --split majority, restart all survivors at once", false,
+		"check that the other nodes run and are reachable over UDP and TCP; then it owns partitions again. If the cluster has become smaller for good, restart with a lower --min-members", false,
 	},
 	cluster.CauseUnhealthy: {
 		"is unhealthy", "it owns nothing, but stays a member",

@@ -120,6 +120,8 @@ func (c *Candidate) room(q Request) string {
 func (c *Candidate) has(q Request) string {
 	cost, used := grouped(q.Cost), grouped(c.used())
 	switch {
+	case !q.Here:
+		return fmt.Sprintf("lives there: it costs %s units, and the node carries %s", cost, used)
 	case !q.Hosted:
 		return fmt.Sprintf("pinned here, and hosted once somebody joins: it costs %s units, and the node carries %s", cost, used)
 	case q.Cost > c.used():

@@ -45,9 +45,9 @@ type Request struct {
 	// to a member with headroom for which Relief returns true, because its reported load is recent.
 	Relief func(*cluster.Member) bool
 
-	// Pinned is set if the room already has a node, and Hosted if that node is known to host the room. Only Explain
-	// uses these fields.
-	Pinned, Hosted bool
+	// Pinned is set if the room already has a node, Here if that is this node, and Hosted if this node hosts the room.
+	// Only Explain uses these fields.
+	Pinned, Here, Hosted bool
 }
 
 // takes reports whether the room can be placed on a member.
@@ -231,7 +231,7 @@ func override(s *cluster.Snapshot, q Request, limits Ceilings, reserved func(lea
 	reason := "the owner of its partition has no headroom; this is the least loaded node with headroom"
 	crowded := len(free) == 0
 	if crowded {
-		free, reason = full, "every node is above its ceiling; this is the least loaded node"
+		free, reason = full, "no node has headroom for it below its ceiling; this is the least loaded node"
 	}
 	if len(free) == 0 {
 		return Choice{}, false
