@@ -94,16 +94,11 @@ func (e Examination) load() []Check {
 	}
 	var over []string
 	nodes, full := 0, 0
-	var roomiest *report.Member
-	for i := range e.After.Members.Members {
-		m := &e.After.Members.Members[i]
-		if m.State != lease.Active || m.Capacity == 0 || m.NoLoad {
+	for _, m := range e.After.Members.Members {
+		if !takesRooms(m) {
 			continue
 		}
 		nodes++
-		if roomiest == nil || m.Capacity-m.Load > roomiest.Capacity-roomiest.Load {
-			roomiest = m
-		}
 		if m.Load > m.Capacity {
 			over = append(over, fmt.Sprintf("%s with %d of %d units", m.ID, m.Load, m.Capacity))
 		}
@@ -121,11 +116,24 @@ func (e Examination) load() []Check {
 	case len(over) > 0:
 		return []Check{{
 			"load", Warn, "overloaded: " + few(over), "calls there may suffer. Rooms that are there stay, unless the agent runs with --rebalance",
-			fmt.Sprintf("move rooms away with roost room move; roost rooms --node ID lists them with their sizes. %s has the most capacity left: %s."+
-				" If a room costs more, start a node first, or %s", roomiest.ID, plural(int(roomiest.Capacity-roomiest.Load), "unit"), higher),
+			"move rooms away with roost room move; roost rooms --node ID lists them with their sizes. " + e.emptiest() + ". If a room costs more, start a node first, or " + higher,
 		}}
 	}
 	return nil
+}
+
+func takesRooms(m report.Member) bool { return m.State == lease.Active && m.Capacity > 0 && !m.NoLoad }
+
+// emptiest says which node has the most capacity left.
+func (e Examination) emptiest() string {
+	left := func(m report.Member) int64 {
+		if !takesRooms(m) {
+			return -1
+		}
+		return m.Capacity - m.Load
+	}
+	m := slices.MaxFunc(e.After.Members.Members, func(a, b report.Member) int { return cmp.Compare(left(a), left(b)) })
+	return fmt.Sprintf("%s has the most capacity left: %s", m.ID, plural(int(left(m)), "unit"))
 }
 
 func listed(what string, words []string) string {

@@ -127,13 +127,37 @@ var bugs = []bug{
 	}}},
 }
 
-const helper = `
+// The variables of environment name the bug, and the node that has it; without a node, all nodes do.
+const (
+	shared = `// Package planted tells the nodes which bug they have.
+package planted
+
 import "os"
 
-var plantedBug = os.Getenv("PLANTED")
+var bug, on = os.Getenv("PLANTED"), os.Getenv("PLANTED_ON")
 
-func planted(bug string) bool { return bug == plantedBug }
+// Now is the node that is running.
+var Now string
+
+// Is reports whether the running node has a bug.
+func Is(name string) bool { return name == bug && (on == "" || on == Now) }
 `
+	helper = `
+import shared "github.com/roost-cluster/roost/internal/planted"
+
+func planted(bug string) bool { return shared.Is(bug) }
+
+func plantedAt(id string) { shared.Now = id }
+`
+)
+
+// entrances are where a node begins to run.
+var entrances = []edit{
+	{"internal/node/rejoin.go", "func (n *Node) checkLease(now time.Time) {\n", "func (n *Node) checkLease(now time.Time) {\n	plantedAt(string(n.self))\n"},
+	{"internal/node/receive.go", "	if m := n.open(now, message, false)", "	plantedAt(string(n.self))\n	if m := n.open(now, message, false)"},
+	{"internal/node/receive.go", "	m := n.open(now, state, true)", "	plantedAt(string(n.self))\n	m := n.open(now, state, true)"},
+	{"internal/node/ready.go", "func (n *Node) View() View {\n", "func (n *Node) View() View {\n	plantedAt(string(n.self))\n"},
+}
 
 // plant builds this test program with all bugs, and returns its path.
 func plant(t *testing.T) (program string) {
@@ -143,7 +167,7 @@ func plant(t *testing.T) (program string) {
 		t.Fatal(err)
 	}
 	files := make(map[string]string) // what replaces them
-	for _, b := range bugs {
+	for _, b := range append(slices.Clone(bugs), bug{name: "the entrances", edits: entrances}) {
 		for _, e := range b.edits {
 			path := filepath.Join(root, e.file)
 			if _, ok := files[path]; !ok {
@@ -160,6 +184,7 @@ func plant(t *testing.T) (program string) {
 			files[filepath.Join(filepath.Dir(path), "planted.go")] = "package " + filepath.Base(filepath.Dir(path)) + "\n" + helper
 		}
 	}
+	files[filepath.Join(root, "internal", "planted", "planted.go")] = shared
 	dir := t.TempDir()
 	overlay := struct{ Replace map[string]string }{make(map[string]string)}
 	for path, text := range files {
@@ -172,7 +197,7 @@ func plant(t *testing.T) (program string) {
 	}
 	write(t, filepath.Join(dir, "overlay.json"), text)
 	program = filepath.Join(dir, "chaos")
-	build := exec.CommandContext(t.Context(), "go", "test", "-c", "-overlay", filepath.Join(dir, "overlay.json"), "-o", program, ".")
+	build := exec.CommandContext(t.Context(), "go", "test", "-c", "-vet=off", "-overlay", filepath.Join(dir, "overlay.json"), "-o", program, ".")
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
@@ -204,14 +229,14 @@ func TestPlanted(t *testing.T) {
 			} else if !b.soon {
 				return
 			}
-			out, cpu, err := runPlanted(t, program, b.name, "-seeds", seeds, "-both", "-jobs", "1")
+			out, cpu, err := runPlanted(t, program, b.name, "TestSchedules", "-seeds", seeds, "-both", "-jobs", "1")
 			f, o := failed.FindStringSubmatch(out), objects.FindStringSubmatch(out)
 			if f == nil || o == nil || err == nil {
 				t.Fatalf("not found: %s", out)
 			}
 			t.Logf("| %s | %s, %s | %s, %s |\n%.1f s of CPU time\n%s\n%s", b.name, f[2], f[1], o[2], o[1], cpu.Seconds(), f[4], o[4])
 			for _, seed := range slices.Compact([]string{f[1], o[1]}) {
-				if out, _, err := runPlanted(t, program, "", "-seed", seed); err != nil {
+				if out, _, err := runPlanted(t, program, "", "TestSchedules", "-seed", seed); err != nil {
 					t.Errorf("the seed fails without the bug, too: %s", out)
 				}
 			}
@@ -239,10 +264,13 @@ func TestPlantedTable(t *testing.T) {
 	}
 }
 
-func runPlanted(t *testing.T, program, bug string, args ...string) (text string, cpu time.Duration, err error) {
+func runPlanted(t *testing.T, program, bug, test string, args ...string) (text string, cpu time.Duration, err error) {
 	t.Helper()
-	cmd := exec.CommandContext(t.Context(), program, append(args, "-test.run", "^TestSchedules$")...)
+	cmd := exec.CommandContext(t.Context(), program, append(args, "-test.run", "^"+test+"$")...)
 	cmd.Env = append(os.Environ(), "PLANTED="+bug)
+	if test == "TestHarm" {
+		cmd.Env = append(cmd.Env, "PLANTED_ON="+faulty)
+	}
 	out, err := cmd.CombinedOutput()
 	return string(out), cmd.ProcessState.UserTime(), err
 }

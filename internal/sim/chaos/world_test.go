@@ -48,6 +48,7 @@ type world struct {
 	checked bool                   // the sides
 	story   []string               // steps and log lines, with their times
 	failure *failure
+	harm    *harm // if not nil, it is measured in place of the checks
 }
 
 // failure is an invariant that does not hold.
@@ -102,27 +103,31 @@ func (w *world) log(p *sim.Process, e node.Event) {
 }
 
 // run runs a schedule until its end, or until both judges have found something, and returns the world as it is then.
-func run(s schedule) (w *world) {
-	w = newWorld(s)
+func run(s schedule) *world {
+	w := newWorld(s)
+	w.play()
+	return w
+}
+
+func (w *world) play() {
 	defer func() {
 		if fault := recover(); fault != nil {
 			w.story = append(w.story, string(debug.Stack()))
 			w.fail("panic", "%v", fault)
 		}
 	}()
-	for i := range s.atStart {
+	for i := range w.s.atStart {
 		w.start(nameOf(i))
 	}
-	for _, step := range s.steps {
+	for _, step := range w.s.steps {
 		w.pass(step.after)
 		if w.over() {
-			return w
+			return
 		}
 		w.step(step.text, step.do)
 	}
 	w.pass(time.Second)
 	w.rest()
-	return w
 }
 
 // traces returns two values that differ if two runs with the same seed differ: a hash of all messages and of what the
@@ -150,6 +155,10 @@ const look = 100 * time.Millisecond
 func (w *world) pass(d time.Duration) {
 	for ; d > 0 && !w.over(); d -= look {
 		w.Run(min(d, look))
+		if w.harm != nil {
+			w.harm.suffer(w)
+			continue
+		}
 		w.check()
 		w.observe()
 	}
