@@ -25,7 +25,7 @@ SHARED := TestRankIsShared|TestBuiltinsConform//Concurrent
 export GOFLAGS += -trimpath -ldflags=-w -vet=off
 
 .DEFAULT_GOAL := help
-.PHONY: help check test tests build release demo bench fmt deps lint vet short race e2e modules api newest update long cpus fuzz bench-once routing-clients handoff scale compare idle chaos models outages redis-versions mediamtx floods networks soak track-record vuln clean
+.PHONY: help check test tests build release demo bench fmt deps lint vet short race e2e modules api newest update long cpus fuzz bench-once routing-clients handoff scale compare idle chaos models outages redis-versions mediamtx floods networks soak track-record newcomer vuln clean
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -153,6 +153,9 @@ soak: ## calls of 300 bots for FOR=30m, with a fault every 20 s, as a table of g
 
 track-record: ## repeat the bugs in docs/dev/track-record.md: each must show without its fix, and not with it; takes five minutes, and longer the first time
 	$(STEP) 'track record' scripts/track-record.sh
+
+newcomer: ## the README's two commands on a minimal Debian, with the rights of a container, and beside twenty busy processes; needs root and the network, takes ten minutes
+	$(STEP) 'a newcomer' scripts/newcomer.sh
 
 vuln: build ## known vulnerabilities of the dependencies, in what roost calls; needs the network
 	$(STEP) 'vulnerabilities' $(EACH) go run golang.org/x/vuln/cmd/govulncheck@v1.9.0 ./...
