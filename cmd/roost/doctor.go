@@ -165,7 +165,7 @@ func printReport(s *session.Session, r report) error {
 		sum += fmt.Sprintf(", as %s sees it", r.Self)
 	}
 	page = append(page, term.Line{}, term.TextLine(sum))
-	return s.PrintLines(append(page, otherLines(r.Agents, columns)...))
+	return s.PrintLines(append(page, otherLines(r.Agents, r.Checks, columns)...))
 }
 
 // checkLines lays out a check: its name on the left, and its text, wrapped at words, on the right.
@@ -280,8 +280,8 @@ func (a *asking) show() {
 }
 
 // otherLines lists the findings of the other agents. Findings that differ only in durations and counts are
-// shown on one line.
-func otherLines(agents []finding, columns int) (lines []term.Line) {
+// shown on one line. What to do is left out if the first agent has said the same.
+func otherLines(agents []finding, first []doctor.Check, columns int) (lines []term.Line) {
 	if len(agents) == 0 {
 		return nil
 	}
@@ -307,8 +307,10 @@ func otherLines(agents []finding, columns int) (lines []term.Line) {
 	}
 	lines = append(lines, term.Line{}, term.TextLine(fmt.Sprintf("%d of %s answered", answered, term.Plural(len(agents), "other agent"))))
 	for _, g := range groups {
+		if slices.ContainsFunc(first, func(c doctor.Check) bool { return c.Name == g.check.Name && c.Do == g.check.Do }) {
+			g.check.Means, g.check.Do = "", ""
+		}
 		g.check.Finding = "at " + survey.Few(g.at) + ": " + g.check.Finding
-		g.check.Means, g.check.Do = "", "" // these are in the agents' own reports
 		lines = append(lines, checkLines(g.check, columns)...)
 	}
 	return lines

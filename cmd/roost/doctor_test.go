@@ -121,7 +121,7 @@ func TestFindingsShared(t *testing.T) {
 		{"partitions is 64 here and 1024 on n1", "partitions is 1024 here and 64 on n1", false},
 		{"lost: n3 expired 3s ago, n4 crashed 59s ago", "lost: n3 expired 4s ago, n4 crashed 1m0s ago", true},
 		{"about to expire at 6s: n3 4.1s, n4 5s", "about to expire at 6s: n3 4s, n4 5.5s", true},
-		{"far from the other clocks: n3 by -9s", "far from the other clocks: n3 by -8.9s", true},
+		{"far from the other clocks: n3 9s behind", "far from the other clocks: n3 8.9s behind", true},
 		{"expired: 1 more within 2s, 12 since start", "expired: 2 more within 2s, 9 since start", true},
 		{"behind for all of 2s: watch by 1 state", "behind for all of 2s: watch by 3 states", true},
 		{"about 2.1 billion messages: 70 by this node since", "about 2 billion messages: 71 by this node since", true},
@@ -130,10 +130,28 @@ func TestFindingsShared(t *testing.T) {
 		for i, text := range []string{c.one, c.two} {
 			agents[i].Checks = []doctor.Check{{Name: "members", Status: doctor.Warn, Finding: text}}
 		}
-		text := term.Text(otherLines(agents, 200), false, "\n")
+		text := term.Text(otherLines(agents, nil, 200), false, "\n")
 		at := strings.Count(text, ": "+c.one) + strings.Count(text, ": "+c.two)
 		if shared := strings.Contains(text, "at n1, n2: "+c.one); shared != c.same || !shared && at != 2 {
 			t.Errorf("%q and %q: shared is %v, want %v\n%s", c.one, c.two, shared, c.same, text)
+		}
+	}
+}
+
+// With --all, the report says what to do about a finding of another agent, but not twice.
+func TestWhatToDoElsewhere(t *testing.T) {
+	full := doctor.Check{Name: "load", Status: doctor.Warn, Finding: "overloaded: n2", Do: "start a node"}
+	agents := []finding{{survey.Agent{ID: "n2"}, []doctor.Check{full}}}
+	for _, c := range []struct {
+		first []doctor.Check
+		says  bool
+	}{
+		{nil, true},
+		{[]doctor.Check{{Name: "load", Status: doctor.Warn, Do: "ask n2"}}, true},
+		{[]doctor.Check{full}, false},
+	} {
+		if text := term.Text(otherLines(agents, c.first, 80), false, "\n"); strings.Contains(text, "start a node") != c.says {
+			t.Errorf("after %+v: %s", c.first, text)
 		}
 	}
 }
@@ -148,7 +166,7 @@ func TestReportFits(t *testing.T) {
 	for _, a := range r.Agents {
 		checks = append(checks, a.Checks...)
 	}
-	page := otherLines(r.Agents, 80)
+	page := otherLines(r.Agents, r.Checks, 80)
 	for _, c := range checks {
 		lines := checkLines(c, 80)
 		got := strings.Fields(term.Text(lines, false, "\n"))

@@ -631,7 +631,16 @@ func TestAdvice(t *testing.T) {
 			l.Members.Members[0].Capacity, l.Members.Members[0].Load = 200, 220
 			l.Members.Members[1].Capacity, l.Members.Members[1].Load = 200, 110
 			l.Members.Members[2].Capacity, l.Members.Members[2].Load = 200, 150
-		}, "node-b has the most capacity left: 90 units", "node-c"},
+			l.Stats.Rooms.Hosted = 2
+		}, "start a node, or raise --capacity if the machines can carry more: the rooms of node-a cost 110 units on average, and fit nowhere (node-b has the most capacity left: 90 units)", "ask roost doctor"},
+		"overloaded with small rooms": {func(l *Look) {
+			l.Members.Members[0].Capacity, l.Members.Members[0].Load = 200, 220
+			l.Members.Members[1].Capacity, l.Members.Members[1].Load = 200, 110
+			l.Stats.Rooms.Hosted = 22
+		}, "A room of node-a costs 10 units on average, and node-", "start a node"},
+		"another is overloaded": {func(l *Look) {
+			l.Members.Members[1].Capacity, l.Members.Members[1].Load = 200, 220
+		}, "ask roost doctor at the overloaded node", "on average"},
 	} {
 		l := healthyLook()
 		tt.change(&l)

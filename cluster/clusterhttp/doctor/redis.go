@@ -111,12 +111,12 @@ func (e Examination) load() []Check {
 	case nodes > 0 && full == nodes:
 		return []Check{{
 			"load", Warn, "no node has headroom for new rooms" + listed("; overloaded: ", over),
-			"new rooms fill nodes above their ceilings, or are refused with --hard-ceiling", "start more nodes, or " + higher,
+			"new rooms fill nodes above their ceilings, or are refused with --hard-ceiling" + e.crowded(), "start more nodes, or " + higher,
 		}}
 	case len(over) > 0:
 		return []Check{{
-			"load", Warn, "overloaded: " + few(over), "calls there may suffer. Rooms that are there stay, unless the agent runs with --rebalance",
-			"move rooms away with roost room move; roost rooms --node ID lists them with their sizes. " + e.emptiest() + ". If a room costs more, start a node first, or " + higher,
+			"load", Warn, "overloaded: " + few(over), "calls there may suffer. Rooms that are there stay, unless the agent runs with --rebalance" + e.crowded(),
+			e.relief(higher),
 		}}
 	}
 	return nil
@@ -124,16 +124,45 @@ func (e Examination) load() []Check {
 
 func takesRooms(m report.Member) bool { return m.State == lease.Active && m.Capacity > 0 && !m.NoLoad }
 
-// emptiest says which node has the most capacity left.
-func (e Examination) emptiest() string {
-	left := func(m report.Member) int64 {
-		if !takesRooms(m) {
-			return -1
-		}
-		return m.Capacity - m.Load
+// left returns how many units of a node's capacity are left for rooms, or -1 if the node takes none.
+func left(m report.Member) int64 {
+	if !takesRooms(m) {
+		return -1
 	}
-	m := slices.MaxFunc(e.After.Members.Members, func(a, b report.Member) int { return cmp.Compare(left(a), left(b)) })
-	return fmt.Sprintf("%s has the most capacity left: %s", m.ID, plural(int(left(m)), "unit"))
+	return m.Capacity - m.Load
+}
+
+// relief returns advice about overloaded nodes. Only an overloaded node itself knows what its rooms cost.
+func (e Examination) relief(higher string) string {
+	const move = "move rooms away: roost rooms --node ID lists them, and roost room move moves one; its clients connect again"
+	self, each := e.After.Members.Self, int64(0)
+	var emptiest report.Member
+	for _, m := range e.After.Members.Members {
+		switch rooms := int64(e.After.Stats.Rooms.Hosted); {
+		case m.ID != self:
+			if emptiest.ID == "" || left(m) > left(emptiest) {
+				emptiest = m
+			}
+		case m.Load > m.Capacity && rooms > 0:
+			each = m.Load / rooms
+		}
+	}
+	most := fmt.Sprintf("%s has the most capacity left: %s", emptiest.ID, plural(int(max(0, left(emptiest))), "unit"))
+	switch {
+	case emptiest.ID == "" || each > left(emptiest):
+		return fmt.Sprintf("start a node, or %s: the rooms of %s cost %d units on average, and fit nowhere (%s). Then %s", higher, self, each, most, move)
+	case each > 0:
+		return fmt.Sprintf("%s. A room of %s costs %d units on average, and %s", move, self, each, most)
+	}
+	return fmt.Sprintf("ask roost doctor at the overloaded node what its rooms cost. If one fits elsewhere (%s), %s. If not, start a node first, or %s", most, move, higher)
+}
+
+// crowded says how many rooms this node has pinned above a ceiling since it was started.
+func (e Examination) crowded() string {
+	if n := e.After.Stats.Rooms.Crowded; n > 0 {
+		return fmt.Sprintf(". Since its start, this node had to place %s above the ceilings", plural(int(n), "room"))
+	}
+	return ""
 }
 
 func listed(what string, words []string) string {
@@ -195,7 +224,7 @@ var advices = []struct{ part, do string }{ //nolint:gochecknoglobals // a table
 
 const (
 	badPassword    = "correct the user and password, in Redis or in the agent's --redis-file, which the agent reloads when it changes"
-	noMaster       = "this is a replica. If it should be the master, promote it (REPLICAOF NO ONE): pins that it lacks come back from the agents. If not, lead the address in --redis to the master, by name, load balancer or IP address: the agent reconnects at least every 5 s"
+	noMaster       = "this is a replica. If it should be the master, promote it (REPLICAOF NO ONE): pins that it lacks come back from the agents. If not, make the address in --redis lead to the master (with DNS, a load balancer, or a moved IP address): the agent reconnects at least every 5 s"
 	badCertificate = "check that the certificate of Redis contains the host in --redis (rediss://), and that this host trusts its CA"
 	hungUp         = "something accepts connections there and closes them: check whether the port needs TLS (rediss://), and whether a proxy in between reaches Redis"
 	unreachable    = "check the network and firewalls between the agent and this address, and whether its host runs"
