@@ -100,7 +100,7 @@ func (e Examination) load() []Check {
 		}
 		nodes++
 		if m.Load > m.Capacity {
-			over = append(over, fmt.Sprintf("%s with %d of %d units", m.ID, m.Load, m.Capacity))
+			over = append(over, fmt.Sprintf("%s with %d of %d units%s", m.ID, m.Load, m.Capacity, e.inRooms(m)))
 		}
 		if m.Load >= m.Capacity {
 			full++
@@ -138,13 +138,11 @@ func (e Examination) relief(higher string) string {
 	self, each := e.After.Members.Self, int64(0)
 	var emptiest report.Member
 	for _, m := range e.After.Members.Members {
-		switch rooms := int64(e.After.Stats.Rooms.Hosted); {
-		case m.ID != self:
-			if emptiest.ID == "" || left(m) > left(emptiest) {
-				emptiest = m
-			}
-		case m.Load > m.Capacity && rooms > 0:
-			each = m.Load / rooms
+		switch {
+		case m.ID == self && m.Load > m.Capacity:
+			each = e.each(m)
+		case emptiest.ID == "" || left(m) > left(emptiest):
+			emptiest = m
 		}
 	}
 	most := fmt.Sprintf("%s has the most capacity left: %s", emptiest.ID, plural(int(max(0, left(emptiest))), "unit"))
@@ -155,6 +153,21 @@ func (e Examination) relief(higher string) string {
 		return fmt.Sprintf("%s. A room of %s costs %d units on average, and %s", move, self, each, most)
 	}
 	return fmt.Sprintf("ask roost doctor at the overloaded node what its rooms cost. If one fits elsewhere (%s), %s. If not, start a node first, or %s", most, move, higher)
+}
+
+// each returns what a room of a node costs on average, or 0 if this is another node, or one without rooms.
+func (e Examination) each(m report.Member) int64 {
+	if m.ID != e.After.Members.Self || e.After.Stats.Rooms.Hosted == 0 {
+		return 0
+	}
+	return m.Load / int64(e.After.Stats.Rooms.Hosted)
+}
+
+func (e Examination) inRooms(m report.Member) string {
+	if each := e.each(m); each > 0 {
+		return fmt.Sprintf(", in rooms of %d units on average", each)
+	}
+	return ""
 }
 
 // crowded says how many rooms this node has pinned above a ceiling since it was started.
