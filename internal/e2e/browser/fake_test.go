@@ -199,7 +199,11 @@ func (f *fake) remember(before []clusterhttp.Member, old *events.State) {
 		case o.Incarnation != m.Incarnation:
 			add(clusterhttp.Event{Kind: cluster.EventReturned, Member: m.ID, Reason: "replaced"})
 		case o.State != m.State && m.State == lease.Draining:
-			add(clusterhttp.Event{Kind: cluster.EventDraining, Member: m.ID})
+			why := m.Condition()
+			if why == "draining" {
+				why = ""
+			}
+			add(clusterhttp.Event{Kind: cluster.EventDraining, Member: m.ID, Reason: why})
 		case o.State != m.State && m.State == lease.Active:
 			add(clusterhttp.Event{Kind: cluster.EventUndrained, Member: m.ID})
 		}

@@ -35,7 +35,8 @@ var scenes = []struct {
 	}, "1 failure"},
 	{"unhealthy", func(f *fake, _ int) {
 		f.change(func() {
-			f.members[0].State, f.members[2].State, f.members[2].FlappingMS = lease.Draining, lease.Draining, 74_000
+			f.members[0].State, f.members[0].Unhealthy = lease.Draining, true
+			f.members[2].State, f.members[2].FlappingMS = lease.Draining, 74_000
 			f.stats.State, f.stats.Holds = "unhealthy", []clusterhttp.Hold{{Cause: cluster.CauseUnhealthy, Reason: "exit status 1: no disk space left"}}
 		})
 	}, "1 failure, 1 warning"},
