@@ -113,6 +113,16 @@ func (n *Node) Reported(now time.Time, within time.Duration) {
 	n.health.report(now, within)
 }
 
+// stateHealth announces in this node's record whether the application is unhealthy, unless the record would become too
+// long for other nodes.
+func (h *health) stateHealth() {
+	next := *h.set.Self()
+	next.Unhealthy = h.why() != ""
+	if next.Validate() == nil {
+		h.set.Update(func(r *lease.Record) { r.Unhealthy = next.Unhealthy })
+	}
+}
+
 // applyHealth drains this node while its application is unhealthy.
 func (h *health) applyHealth(now time.Time) {
 	if h.expire(now) {
@@ -122,7 +132,7 @@ func (h *health) applyHealth(now time.Time) {
 	if h.life.phase == Over || why == h.life.holds[CauseUnhealthy].Reason || !h.life.holdWhile(now, CauseUnhealthy, why) {
 		return
 	}
-	h.set.Update(func(r *lease.Record) { r.Unhealthy = why != "" })
+	h.stateHealth()
 	h.announce(now)
 	if why == "" {
 		h.tables.comeBack(now)

@@ -91,7 +91,7 @@ func New(now time.Time, cfg Config, seed uint64) *Node {
 	}
 	if n.health.begin(cfg.Checked); cfg.Checked {
 		n.life.holds[CauseUnhealthy] = Hold{Cause: CauseUnhealthy, Reason: n.health.why()} // not logged yet
-		n.set.Update(func(r *lease.Record) { r.Unhealthy = true })
+		n.health.stateHealth()
 	}
 	if cfg.AutoWeight {
 		n.weight.begin(now)

@@ -1,6 +1,7 @@
 package node_test
 
 import (
+	"errors"
 	"slices"
 	"strconv"
 	"strings"
@@ -62,19 +63,49 @@ func TestSeedsInTurn(t *testing.T) {
 	}
 }
 
+// fill gives node b a record of the maximum length.
+func fill(cfg *node.Config) {
+	if cfg.Self.ID != "b" {
+		return
+	}
+	cfg.Self.Labels = map[string]string{}
+	for i := range lease.MaxLabels {
+		cfg.Self.Labels[strconv.Itoa(10+i)] = strings.Repeat("v", lease.MaxLabelBytes)
+	}
+	for cfg.Self.Validate() != nil {
+		cfg.Self.Labels["10"], cfg.Self.Labels["11"] = cfg.Self.Labels["11"], cfg.Self.Labels["10"][1:]
+	}
+}
+
+// A node with a record of the maximum length announces neither that its application is unhealthy nor when it will drain.
+// Other nodes could not read a longer record. It drains nevertheless.
+func TestFullRecord(t *testing.T) {
+	for name, drain := range map[string]func(*network, *node.Node){
+		"unhealthy": func(w *network, b *node.Node) {
+			for range 2 {
+				b.Checked(w.at("b"), errors.New("no disk"))
+			}
+		},
+		"a planned drain": func(w *network, b *node.Node) { b.DrainAt(w.at("b"), w.at("b").Add(time.Minute)) },
+	} {
+		w := newNetwork(t, fill, "a", "b")
+		w.run(10 * time.Second)
+		b := w.nodes["b"]
+		drain(w, b)
+		w.run(10 * time.Second)
+		if err := b.Leases().Self().Validate(); err != nil || w.owned("b") > 0 || w.nodes["a"].Leases().PeerCount() != 1 {
+			t.Errorf("%s: %v; b owns %d, and a has %d peers", name, err, w.owned("b"), w.nodes["a"].Leases().PeerCount())
+		}
+	}
+}
+
 // If the record of a node has the maximum length, the node cannot announce that it is flapping, so it does not count as
 // flapping.
 func TestNoHoldWithoutWord(t *testing.T) {
 	for _, full := range []bool{false, true} {
 		w := newNetwork(t, func(cfg *node.Config) {
-			if full && cfg.Self.ID == "b" {
-				cfg.Self.Labels = map[string]string{}
-				for i := range lease.MaxLabels {
-					cfg.Self.Labels[strconv.Itoa(10+i)] = strings.Repeat("v", lease.MaxLabelBytes)
-				}
-				for cfg.Self.Validate() != nil {
-					cfg.Self.Labels["10"], cfg.Self.Labels["11"] = cfg.Self.Labels["11"], cfg.Self.Labels["10"][1:]
-				}
+			if full {
+				fill(cfg)
 			}
 		}, "a", "b")
 		b := w.nodes["b"]

@@ -31,7 +31,7 @@ func TestFaultsAreNamed(t *testing.T) {
 				Doctor: []string{
 					"fail views: sides that do not see each other: n1, n2 | n3",
 					"warn members: lost, and running: n3 " + lost + " ", "n1 warn members: lost: n3 " + lost + " ",
-					"n3 fail seeds: alone, although it should join ", "n3 warn members: lost: n1 expired ",
+					"n3 fail seeds: alone, although it should join ", "n3 warn members: lost: n1",
 				},
 				Page: []string{"warn members: lost: n3 " + lost + " "}, Members: []string{"n1 active", "n2 active", "n3 " + lost + " "},
 				History: []string{"lost n3 " + lost}, Log: []string{"member lost n3 " + lost, "ownership changed"},
