@@ -297,6 +297,9 @@ func otherLines(agents []finding, first []doctor.Check, columns int) (lines []te
 			answered++
 		}
 		for _, c := range a.Checks {
+			if rest, own := strings.CutPrefix(c.Finding, string(a.ID)+" "); own {
+				c.Finding = "it " + rest // may be the same at other agents
+			}
 			key := c.Name + c.Status.String() + numbers.ReplaceAllString(c.Finding, " # ")
 			if of[key] == nil {
 				of[key] = &group{check: c}

@@ -137,11 +137,11 @@ func common(x, y *track) bool {
 }
 
 // checkOverlap checks a run that has begun on a node while another node ran the partition. This must not happen if the
-// two know each other, neither has lost the other, or given up waiting for an answer, for long, and neither host has just
-// been suspended.
+// two know each other, neither has lost the other, or given up waiting for an answer, for long, and the hosts have not just
+// been suspended together.
 func (a *Auditor) checkOverlap(o Overlap) {
 	x, y := a.all[o.Begins], a.all[o.Runs]
-	if x == nil || y == nil || x.ended > 0 || y.ended > 0 || !a.know(x, y) || a.dozed(x) || a.dozed(y) {
+	if x == nil || y == nil || x.ended > 0 || y.ended > 0 || !a.know(x, y) || a.dozed(x) && a.dozed(y) {
 		return
 	}
 	long := 2*a.TTL + a.Handoff + a.Hang // until all runs that began before have returned

@@ -146,7 +146,7 @@ func (e Examination) counted() (checks []Check) {
 func (e Examination) steady(check string, names, ever []string) string {
 	switch {
 	case len(ever) > 0:
-		return fmt.Sprintf("other checks name everything new; since start: %s", strings.Join(ever, ", "))
+		return fmt.Sprintf("nothing else is new; since start: %s", strings.Join(ever, ", "))
 	case check == "redis" && e.After.Stats.Rooms == nil:
 		return "not used: the agent pins no rooms"
 	}

@@ -101,7 +101,7 @@ func (e Examination) idle(weightless []string) (found []Check) {
 			"run roost doctor at their own agents, or roost doctor --all here",
 		},
 		{
-			e.unhealthy(), "unhealthy: ", "their applications fail their health checks, or have stopped reporting, so these nodes own nothing",
+			e.unhealthy(), "unhealthy: ", "their applications fail their health checks, have not passed the first one yet, or have stopped reporting, so these nodes own nothing",
 			"run roost doctor at their own agents, or roost doctor --all here: their check ready says why",
 		},
 		{spared, "cordoned without effect: ", "no other member could own anything", "start or undrain another node"},

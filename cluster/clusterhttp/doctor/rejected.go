@@ -93,8 +93,12 @@ var difference = regexp.MustCompile(`setting (\S+) must be the same on all nodes
 func restartWith(refusal string) string {
 	const all = "; to change the value on all nodes, see Change a cluster-wide setting in docs/upgrades.md of roost's repository"
 	if m := difference.FindStringSubmatch(refusal); m != nil {
-		if m[1] == "partitions" || m[1] == "ttl" { // flags
+		switch m[1] {
+		case "partitions", "ttl", "heartbeat", "max-skew", "split":
 			m[1] = "--" + m[1]
+		case "strategy":
+		default: // such as the versions of messages
+			return fmt.Sprintf("run the same release of roost on %s as on the other nodes", m[3])
 		}
 		return fmt.Sprintf("start %s again with %s %s, as in this cluster%s", m[3], m[1], m[2], all)
 	}

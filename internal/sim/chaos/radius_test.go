@@ -116,6 +116,9 @@ func TestHarm(t *testing.T) {
 		w := newWorld(s)
 		w.harm = new(harm)
 		w.play()
+		if w.failure != nil && w.failure.invariant == "panic" {
+			t.Fatal(w.failure)
+		}
 		h := w.harm
 		fmt.Printf("harm %d %d %d %d %d\n", h.lookups, h.wrong, h.double, h.longest, w.Elapsed())
 		if *radius == 0 && (h.lookups == 0 || h.wrong == 0 || h.wrong > h.lookups/50) {
@@ -150,6 +153,9 @@ func TestRadius(t *testing.T) {
 		})
 	}
 	wait.Wait()
+	if t.Failed() {
+		return
+	}
 	base := results[0]
 	wrong, _ := more(base.wrong, make([]float64, len(base.wrong)))
 	double, _ := more(base.double, make([]float64, len(base.double)))

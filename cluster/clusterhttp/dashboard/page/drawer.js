@@ -66,7 +66,7 @@ export class Drawer {
     const { table, ttl } = this.#model;
     const n = owned(m, this.#model), carried = load(m, this.#model), clock = offset(m), is = state(m), tight = tightest(m, this.#model);
     const facts = [
-      ["State", `${is.text}${m.cordoned ? ` for ${span(m.cordoned.for_ms)}${m.cordoned.reason ? `: ${m.cordoned.reason}` : ""}` : m.flapping_ms ? ` for ${span(m.flapping_ms)}` : m.drains_ms ? ` for ${span(m.drains_ms)} so far` : ""}`, is.level],
+      ["State", `${is.text}${m.cordoned ? ` for ${span(m.cordoned.for_ms)}${m.cordoned.reason ? `: ${m.cordoned.reason}` : ""}` : is.word === "flapping" ? ` for ${span(m.flapping_ms)}` : m.drains_ms ? ` for ${span(m.drains_ms)} so far` : ""}`, is.level],
       ...stated(m),
       ["Page", pageOf(m.http)],
       ["Lease", m.age_ms ? `${span(m.age_ms)} of ${span(ttl)}` : "–"],
