@@ -109,8 +109,8 @@ func lostLines(lost []clusterhttp.Lost) (lines []string) {
 	return lines
 }
 
-// waitsOf returns a line for each active cordon, each unhealthy, flapping or draining member, and each node that cannot become a
-// member because of its clock or network. The members that were lost last follow.
+// waitsOf returns a line for each active cordon, each unhealthy, flapping or draining member, and each node that cannot
+// become a member because of its clock or network. The members that were lost last follow.
 func waitsOf(m clusterhttp.Members) (lines []string) {
 	left := func(ms int64) time.Duration { return (time.Duration(ms) * time.Millisecond).Round(time.Second) }
 	for _, c := range m.Cordons {

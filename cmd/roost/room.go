@@ -254,12 +254,13 @@ func (v *roomsView) ask(ctx context.Context, s *session.Session) (session.View, 
 	list, err := s.Rooms(ctx, v.node, v.limit)
 	below := ""
 	switch {
-	case list.StoreProblem != "":
-		below = fmt.Sprintf("\nrooms may be missing here, because Redis is in trouble (%s): see roost doctor\n", term.Printable(list.StoreProblem))
 	case list.Truncated:
 		below = fmt.Sprintf("\nthere are more rooms than these %d: see --limit and --node\n", len(list.Rooms))
 	case err == nil && len(list.Rooms) == 0 && v.node != "" && !s.JSON:
 		below = v.unknown(memberIDs(ctx, s))
+	}
+	if list.StoreProblem != "" {
+		below += fmt.Sprintf("\nrooms may be missing here, because Redis is in trouble (%s): see roost doctor\n", term.Printable(list.StoreProblem))
 	}
 	return session.View{Answer: list, Counts: list, Page: term.Page("ROOM\tNODE\tSIZE\tPARTITION\tEPOCH", func(row func(...any)) {
 		for _, r := range list.Rooms {

@@ -619,6 +619,16 @@ func TestAdvice(t *testing.T) {
 			l.Stats.Counts.LatestRefused = l.History.Now
 			l.Stats.Counts.LatestRefusal = "cluster: setting strategy must be the same on all nodes, but it is rendezvous here and zones on node-d#1"
 		}, "start node-d again with strategy rendezvous, as in this cluster", "--strategy"},
+		"a hostile value": {func(l *Look) {
+			l.History.Now = time.Now()
+			l.Stats.Counts.LatestRefused = l.History.Now
+			l.Stats.Counts.LatestRefusal = "cluster: setting partitions must be the same on all nodes, but it is 64 here and 1 here and rm -rf on x on node-d#1"
+		}, "start node-d again with --partitions 64, as in this cluster", "rm -rf"},
+		"another release": {func(l *Look) {
+			l.History.Now = time.Now()
+			l.Stats.Counts.LatestRefused = l.History.Now
+			l.Stats.Counts.LatestRefusal = "cluster: setting wire must be the same on all nodes, but it is 1-1 here and 2-3 on node-d#1"
+		}, "run the same release of roost on node-d", "wire"},
 		"isolated, with lost nodes": {func(l *Look) {
 			held(cluster.CauseIsolated, "it sees 3")(l)
 			lose(1, 2)(l)

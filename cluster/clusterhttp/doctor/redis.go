@@ -126,7 +126,7 @@ func takesRooms(m report.Member) bool { return m.State == lease.Active && m.Capa
 
 // left returns how many units of a node's capacity are left for rooms, or -1 if the node takes none.
 func left(m report.Member) int64 {
-	if !takesRooms(m) {
+	if !takesRooms(m) || m.Weight == 0 {
 		return -1
 	}
 	return m.Capacity - m.Load

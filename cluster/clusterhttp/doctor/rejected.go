@@ -86,8 +86,9 @@ func (e Examination) refused() []Check {
 // incarnation matches the end of a node's name in gossip.
 var incarnation = regexp.MustCompile(`#\d+$`)
 
-// difference matches the text of a [cluster.SettingsError].
-var difference = regexp.MustCompile(`setting (\S+) must be the same on all nodes, but it is (.*) here and .* on (.*)#\d+$`)
+// difference matches the text of a [cluster.SettingsError]. Their value comes from a node that may be hostile, so no advice
+// repeats it: the text up to the first " here and " is this node's own.
+var difference = regexp.MustCompile(`^cluster: setting (\S+) must be the same on all nodes, but it is (.*?) here and (?s:.*) on ([\w.:\[\]-]{1,64})#\d+$`)
 
 // restartWith returns advice about a node with other settings.
 func restartWith(refusal string) string {
