@@ -71,7 +71,7 @@
 // restore lost pins, but if another node has already claimed the room, its claim wins. Until an older host
 // has restored its pin, it has the smaller epoch. If a node has claimed a room after the store lost its data
 // but before the node learned of the loss, the node withdraws the claim. A host that reads the claim before
-// the node withdraws it loses the room.
+// the node withdraws it loses the room, without ErrSplit if the host has not learned of the loss either.
 //
 // A store that evicts single pins may not notify their hosts. Then two nodes can host a room until the first
 // host reads the pin again. With Redis, this takes at most 150 s. To avoid it, set maxmemory-policy to
