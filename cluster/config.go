@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
-	"math"
 	"net"
 	"net/netip"
 	"slices"
@@ -335,8 +334,6 @@ func (c Config) clone() Config {
 	return c
 }
 
-const longestAddr = "[ffff:ffff:ffff:ffff:ffff:ffff:255.255.255.255]:65535"
-
 func setDefault[T comparable](field *T, value T) {
 	var zero T
 	if *field == zero {
@@ -353,8 +350,7 @@ func (c Config) Validate() error {
 			errs = append(errs, fmt.Errorf("cluster: "+format, args...))
 		}
 	}
-	self := c.record(longestAddr, math.MaxUint64) // the longest record that this node can have
-	self.Version, self.HTTP = math.MaxUint32, lease.MaxHTTP
+	self := c.record("", 0)
 	if err := self.Validate(); err != nil {
 		errs = append(errs, err)
 	}

@@ -335,7 +335,7 @@ func TestSyncFits(t *testing.T) {
 		api          string
 	}{
 		"usual records":       {0, lease.MaxNodes, "https://10.0.0.1:8401"},
-		"the longest records": {lease.MaxLabels, lease.MaxNodes / 4, strings.Repeat("x", 85)},
+		"the longest records": {lease.MaxLabels, lease.MaxNodes / 4, strings.Repeat("x", 40)},
 	} {
 		s, labels := newSet(rec("a", 1)), manyLabels(tc.labels, 40)
 		flood(s, epoch, s.Self(), lease.MaxNodes-1, func(i int, m *lease.Message) {

@@ -5,7 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"math"
 	"strconv"
+	"strings"
 	"unicode/utf8"
 )
 
@@ -135,10 +137,23 @@ type Record struct {
 	rest []byte // fields of a later release, which this node relays
 }
 
-// Validate returns an error that joins all problems of r, or nil.
-func (r *Record) Validate() error { return r.validate(recordBytes(r)) }
+// longestAddr is the longest address of a node: an IP address and a port.
+const longestAddr = "[ffff:ffff:ffff:ffff:ffff:ffff:255.255.255.255]:65535"
 
-// validate is like Validate, but avoids computing the encoded size again.
+// Validate returns an error that joins all problems of r, or nil. The size that it checks is the size of r with the
+// longest values of all fields that change while the node runs, so that other nodes can always read the record.
+func (r *Record) Validate() error {
+	longest := *r
+	longest.Incarnation, longest.Version, longest.Weight, longest.HTTP = math.MaxUint64, math.MaxUint32, MaxWeight, MaxHTTP
+	longest.RecentReturns, longest.FlappingUntil, longest.Drains = maxStamp, maxStamp, maxStamp
+	longest.Keys, longest.Unhealthy = strings.Repeat(" ", MaxKeysBytes), true
+	if len(r.Addr) < len(longestAddr) {
+		longest.Addr = longestAddr
+	}
+	return r.validate(recordBytes(&longest))
+}
+
+// validate is like Validate, but for a given size.
 func (r *Record) validate(size int) error {
 	errs := []error{r.ID.Validate()}
 	reject := func(bad bool, format string, args ...any) {

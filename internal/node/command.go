@@ -22,20 +22,14 @@ func (n *Node) Drain(now time.Time) {
 // DrainAt schedules a time at which all nodes begin to treat this node as draining, without a message at that
 // time: see lease/drains.go. At that time, this node drains as if Drain were called. Before that time,
 // Undrain cancels the planned drain, and another DrainAt replaces it. A time in the past means now. A joining
-// node drains immediately, because it owns nothing and does not know the cluster time yet. So does a node whose record
-// has no space for the time.
+// node drains immediately, because it owns nothing and does not know the cluster time yet.
 func (n *Node) DrainAt(now, at time.Time) {
 	if !at.After(now) || n.life.phase == Joining {
 		n.Drain(now)
 		return
 	}
 	n.checkLease(now)
-	next := *n.set.Self()
-	if next.Drains = n.set.Stamp(at); next.Validate() != nil { // too long for other nodes to read
-		n.Drain(now)
-		return
-	}
-	n.set.Update(func(r *lease.Record) { r.Drains = next.Drains })
+	n.set.Update(func(r *lease.Record) { r.Drains = n.set.Stamp(at) })
 	n.announceNews(now)
 	n.when.urge(now)
 	n.log(Info, "drain planned", "in", at.Sub(now))

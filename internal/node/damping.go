@@ -170,13 +170,9 @@ func (d *damping) countReturn(now time.Time) {
 
 // stateFlapping announces in this node's record whether the node is flapping.
 func (d *damping) stateFlapping(now time.Time) {
-	damped := *d.set.Self()
-	damped.RecentReturns, damped.FlappingUntil = d.set.Stamp(d.countsUntil), d.set.Stamp(d.until)
-	if damped.Validate() == nil {
-		d.set.Update(func(r *lease.Record) { r.RecentReturns, r.FlappingUntil = damped.RecentReturns, damped.FlappingUntil })
-	} else { // the record may be full; a node that cannot announce its flapping does not count as flapping
-		d.until = time.Time{}
-	}
+	d.set.Update(func(r *lease.Record) {
+		r.RecentReturns, r.FlappingUntil = d.set.Stamp(d.countsUntil), d.set.Stamp(d.until)
+	})
 	if d.until.IsZero() {
 		d.life.release(CauseFlapping)
 		d.announce(now)

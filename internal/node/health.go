@@ -113,14 +113,9 @@ func (n *Node) Reported(now time.Time, within time.Duration) {
 	n.health.report(now, within)
 }
 
-// stateHealth announces in this node's record whether the application is unhealthy, unless the record would become too
-// long for other nodes.
+// stateHealth announces in this node's record whether the application is unhealthy.
 func (h *health) stateHealth() {
-	next := *h.set.Self()
-	next.Unhealthy = h.why() != ""
-	if next.Validate() == nil {
-		h.set.Update(func(r *lease.Record) { r.Unhealthy = next.Unhealthy })
-	}
+	h.set.Update(func(r *lease.Record) { r.Unhealthy = h.why() != "" })
 }
 
 // applyHealth drains this node while its application is unhealthy.
