@@ -21,6 +21,7 @@ type Auditor struct {
 	double  map[[2]*track]time.Duration
 
 	skewed  bool          // a clock was wrong
+	slept   bool          // a host was suspended
 	shifted time.Duration // when cordons, flapping or processes last changed by themselves
 	judged  time.Duration // the last change before the last look of checkFleet
 	resting []*track      // that have agreed since then; nil = it is too early
@@ -50,7 +51,7 @@ type track struct {
 	unknown  map[name]time.Duration   // since when
 	met      map[*track]time.Duration // since when they are members
 	dropped  map[*track]bool          // after they had ended
-	lost     map[string]*track        // the last member with this id that it has lost
+	lost     map[string][]*track      // members with this id that it has lost, and has not named to its application yet
 	lostAt   map[string]time.Duration // when it last lost a process that runs
 	always   ledger
 	seldom   ledger
@@ -122,7 +123,7 @@ func (a *Auditor) follow(p *Process) {
 		t = &track{
 			began: a.at, active: a.at, known: make(map[name]*track), unknown: make(map[name]time.Duration),
 			met: make(map[*track]time.Duration), missed: make(set, a.Partitions),
-			dropped: make(map[*track]bool), lost: make(map[string]*track), lostAt: make(map[string]time.Duration), waits: make(map[int]time.Duration),
+			dropped: make(map[*track]bool), lost: make(map[string][]*track), lostAt: make(map[string]time.Duration), waits: make(map[int]time.Duration),
 			cordons: make(map[string]Cordon),
 		}
 		a.all[p.Run] = t
@@ -130,7 +131,7 @@ func (a *Auditor) follow(p *Process) {
 		a.shifted = a.at
 	}
 	t.now = p
-	a.skewed = a.skewed || p.Clock != 0
+	a.skewed, a.slept = a.skewed || p.Clock != 0, a.slept || p.Status == Suspended
 	if p.Incarnation != 0 {
 		a.named[name{p.ID, p.Incarnation}] = t
 	}

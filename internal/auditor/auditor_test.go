@@ -420,6 +420,52 @@ func TestRules(t *testing.T) {
 	}
 }
 
+// What looks like a fault, but has a reason that the auditor can see.
+func TestExcuses(t *testing.T) {
+	for _, c := range []struct {
+		rule, what string
+		happens    func(*fleet)
+	}{
+		{"reason", "a has not told its application of a second c", func(f *fleet) {
+			f.stop(2, auditor.Left, look)
+			f.nodes = append(f.nodes, &auditor.Process{Run: 9, ID: "c", Incarnation: 2, Weight: 100})
+			for _, number := range []uint64{2, 3} {
+				f.answer(0, func(a *auditor.Answer) {
+					a.Members = slices.Clone(a.Members)
+					a.Members[2].Incarnation = number
+				})
+				f.nodes[2].Incarnation = number
+				f.pass(look)
+			}
+			f.lose(0, "c", "left")
+		}},
+		{"reason", "a was cut off when c left", func(f *fleet) {
+			f.stop(2, auditor.Left, 10*time.Second)
+			f.lose(0, "c", "expired")
+		}},
+		{"cordon", "a was paused when a cordon ended", func(f *fleet) {
+			f.orders = []auditor.Order{{By: "b", ID: "c", At: f.at, Until: f.at + 10*time.Second, Knows: true}}
+			f.stop(0, auditor.Paused, 20*time.Second)
+			f.orders = []auditor.Order{{By: "a", ID: "c", At: f.at, Until: f.at, Knows: true}}
+		}},
+		{"alive", "a finds out that its host was suspended a minute ago", func(f *fleet) {
+			f.stop(0, auditor.Suspended, 10*time.Second)
+			f.pass(time.Minute)
+			f.answer(0, func(a *auditor.Answer) { a.Fences++ })
+			f.lose(0, "b", "expired")
+		}},
+	} {
+		f := newFleet(t, nil)
+		c.happens(f)
+		f.pass(look)
+		for _, o := range f.Objections {
+			if o.Rule == c.rule {
+				t.Errorf("%s: %+v", c.what, o)
+			}
+		}
+	}
+}
+
 // swap returns a table with another owner of a partition.
 func swap(t *auditor.Table, p int, owner string) *auditor.Table {
 	next := &auditor.Table{Nodes: slices.Clone(t.Nodes), Owners: slices.Clone(t.Owners)}

@@ -7,12 +7,10 @@ import (
 
 const cordonEnds = 2 * time.Second // the largest difference between the ordered and the actual end
 
-// checkOrder checks that the node that got an order has obeyed. If a cordon ends by itself in this moment, the node may
-// not have noticed yet.
+// checkOrder checks that the node that got an order has obeyed. If an earlier cordon ends by itself in this moment, or
+// ended while the node was paused, the node may not have noticed yet.
 func (a *Auditor) checkOrder(o Order) {
-	ending := slices.ContainsFunc(a.orders[o.ID], func(e Order) bool {
-		return e.Until > e.At && (o.At-e.Until).Abs() < cordonEnds
-	})
+	ending := slices.ContainsFunc(a.orders[o.ID], func(e Order) bool { return e.Until > e.At && e.Until-o.At < cordonEnds })
 	if cordons := o.Until > o.At; o.Knows != cordons && !ending {
 		a.object("cordon", "%s was told to cordon %s for %v, and then knows a cordon: %v", o.By, o.ID, o.Until-o.At, o.Knows)
 	}

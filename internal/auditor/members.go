@@ -88,7 +88,7 @@ func (a *Auditor) checkNew(t, other *track) {
 }
 
 func (a *Auditor) checkLost(t, other *track, n name) {
-	t.lost[other.now.ID] = other
+	t.lost[other.now.ID] = append(t.lost[other.now.ID], other)
 	if other.ended > 0 {
 		t.dropped[other] = true
 		return
@@ -104,12 +104,16 @@ func (a *Auditor) checkLost(t, other *track, n name) {
 func (a *Auditor) checkReasons(t *track) {
 	for i := range t.now.News {
 		for id, reason := range t.now.News[i].Reasons {
-			other := t.lost[id]
-			switch {
-			case other == nil:
-			case reason == "left" && !other.left:
+			lost := t.lost[id]
+			delete(t.lost, id)
+			if len(lost) == 0 {
+				continue
+			}
+			switch last := lost[len(lost)-1]; {
+			case reason == "left" && !slices.ContainsFunc(lost, func(o *track) bool { return o.left }):
 				a.object("reason", "%s: %s left, although it was not told to leave", t.now.ID, id)
-			case reason != "left" && other.left && reason != "replaced" && a.trouble.loss == 0 && a.atPeace(t, other):
+			case reason != "left" && reason != "replaced" && last.left && a.trouble.loss == 0 && a.atPeace(t, last) &&
+				a.at-last.ended < a.TTL: // later it tells only that something had kept the message from it
 				a.object("reason", "%s: %s was told to leave, and is %s", t.now.ID, id, reason)
 			}
 		}

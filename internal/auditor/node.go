@@ -15,6 +15,9 @@ func (a *Auditor) answered(t *track) (changed bool) {
 	t.answer, t.mine = answer, setOf(answer.Owned, a.Partitions)
 	if before != nil && answer.Fences > before.Fences {
 		t.must = slices.Clone(t.always.owned) // before the news of this observation
+		if a.slept || a.skewed {              // an island of nodes with old clocks fences itself as soon as it meets the others
+			t.trouble = a.at
+		}
 	}
 	if before != nil && answer.Overruns > before.Overruns {
 		t.overran = a.at

@@ -29,6 +29,14 @@ func (w *world) noteTrouble() {
 			w.calm.node[id] = w.Elapsed()
 		}
 	}
+	for id, p := range w.now {
+		// An island of nodes with old clocks fences itself as soon as it meets the others.
+		if f := p.View().Stats.Fences; f > p.fences {
+			if p.fences = f; w.stepped || w.slept {
+				w.calm.node[id] = w.Elapsed()
+			}
+		}
+	}
 	for l := range w.cuts {
 		w.calm.link[l], w.calm.cut = w.Elapsed(), w.Elapsed()
 	}

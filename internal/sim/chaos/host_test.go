@@ -158,6 +158,7 @@ func (w *world) suspend(ids []string) {
 	for _, id := range ids {
 		if w.acts(id) {
 			w.Suspend(id)
+			w.slept = true
 		}
 	}
 }

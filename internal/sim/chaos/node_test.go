@@ -30,6 +30,7 @@ type process struct {
 	cordoned    []lease.Cordon            // in force, at the last check
 	waits       [partitions]time.Duration // since when the node waits to run a partition; 0 = it does not wait
 	overruns    uint64
+	fences      uint64
 	both        time.Duration // when it and its duplicate last owned no common partition
 	apart       time.Duration // when it and its duplicate last had no member in common
 	overran     time.Duration // when it last ran a partition without waiting for all answers

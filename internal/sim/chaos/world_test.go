@@ -36,6 +36,7 @@ type world struct {
 	decisions    map[lease.Cordon]*decision
 	lastDecision map[string]time.Duration // when a node was cordoned last, or its cordon ended early
 	stepped      bool                     // a clock was wrong
+	slept        bool                     // a host was suspended
 
 	audit     *audit
 	disturbed time.Duration // when the last step was
@@ -184,6 +185,11 @@ func (w *world) rest() {
 	w.step("end of all faults", func(w *world) {
 		w.heal()
 		w.SetLoss(w.s.loss)
+		for id, h := range w.hosts {
+			if !w.runs(id) {
+				h.clock = 0 // before a process starts there
+			}
+		}
 		w.startAll()
 		w.resumeAll()
 		for i := range w.s.hosts {
