@@ -125,6 +125,8 @@ func (a *Auditor) goneAfter(t, ended *track) time.Duration {
 	switch peace := a.atPeace(t, ended); {
 	case peace && ended.left:
 		return leaves
+	case peace && a.cutOff(t):
+		return a.TTL + time.Second + publish // it waits for the lease of the node that it does not reach
 	case peace:
 		return a.TTL + time.Second
 	}

@@ -60,6 +60,16 @@ func (tr *trouble) cutLinks(cuts []Cut, at time.Duration) int {
 	return len(links)
 }
 
+// cutOff reports whether a link of t was cut within the last two TTLs.
+func (a *Auditor) cutOff(t *track) bool {
+	for l, at := range a.trouble.links {
+		if (l.From == t.now.ID || l.To == t.now.ID) && a.at-at <= 2*a.TTL {
+			return true
+		}
+	}
+	return false
+}
+
 // peace returns for how long neither of two processes had a reason to lose the other.
 func (a *Auditor) peace(x, y *track) time.Duration {
 	link := Cut{min(x.now.ID, y.now.ID), max(x.now.ID, y.now.ID)}

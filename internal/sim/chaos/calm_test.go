@@ -62,6 +62,16 @@ func (w *world) countRunning() (all, right int) {
 	return all, right
 }
 
+// isCutOff reports whether a link of a node was cut recently. The node may then wait for more leases to expire.
+func (w *world) isCutOff(id string) bool {
+	for l, at := range w.calm.link {
+		if (l.a == id || l.b == id) && w.Elapsed()-at <= calmAfter {
+			return true
+		}
+	}
+	return false
+}
+
 func (h *host) clockRight() bool { return h.clock.Abs() <= calmClock }
 
 // isCalm reports whether neither of two nodes had a reason to drop the other.

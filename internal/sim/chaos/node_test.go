@@ -252,6 +252,8 @@ func (w *world) deadFor(p, ended *process) time.Duration {
 	switch calm := w.isCalm(p.ID, ended.ID); {
 	case calm && ended.left:
 		return 2 * time.Second
+	case calm && w.isCutOff(p.ID):
+		return ttl + time.Second + together
 	case calm:
 		return ttl + time.Second
 	default:
