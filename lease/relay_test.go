@@ -76,7 +76,7 @@ func array(elements [][]byte) []byte {
 // aField encodes a text as a field.
 func aField(s string) []byte { return wire.Append(nil, func(w *wire.Writer) { w.Text(s) }) }
 
-// partsWith counts the elements of a field of m that end with an additional field.
+// partsWith counts the elements in the field of m with the index at whose encoding ends with field.
 func partsWith(tb testing.TB, m *lease.Message, at int, field []byte) (count int) {
 	tb.Helper()
 	fields := elements(tb, lease.Encode(m))

@@ -117,9 +117,9 @@ func (k *keeper) limitGrowth(s *cluster.Snapshot, since time.Time) {
 	k.growth.update(k.own, limit, since, k.cfg.Settle)
 }
 
-// grow applies change to the need of the room for a participant who joins, and records the time. If the node has no
-// room for what the change costs, grow changes nothing and returns the units that the node lacks room for. dropped
-// reports that the hosting has ended with its reservation.
+// grow applies change to the need of the room for a participant who joins, and records the time. If the node has too
+// little headroom for the extra cost, grow changes nothing and returns that cost as refused. dropped reports that the
+// hosting and its reservation have ended.
 func (h *Hosting) grow(change func(capacity.Need) capacity.Need) (refused int64, dropped bool) {
 	h.use.mu.Lock()
 	defer h.use.mu.Unlock()

@@ -37,8 +37,8 @@ func aDemand(t *rapid.T) (d Demand) {
 	return d
 }
 
-// A need can be read back unchanged from a pin, and costs as much as its demand. Joining another need does not make it
-// smaller.
+// A need can be read back unchanged from a pin, and costs as much as its demand. A need does not become smaller when it
+// is joined with another need.
 func TestNeed(t *testing.T) {
 	r := &Resolver{cfg: Config{}.WithDefaults()}
 	rapid.Check(t, func(t *rapid.T) {

@@ -89,7 +89,7 @@ func (h *health) paused(d time.Duration) {
 	}
 }
 
-// why returns why the application is unhealthy, or "" if it is healthy.
+// why returns the reason why the application is unhealthy, or "" if it is healthy.
 func (h *health) why() string { return cmp.Or(h.checks.why, h.reports.why) }
 
 // Checked reports the result of a check of this node's application.

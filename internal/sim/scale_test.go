@@ -53,8 +53,8 @@ func TestScale(t *testing.T) {
 			0, whole,
 			sim.Agreements{Start: 3 * time.Second, Join: time.Second, Leave: time.Second, Crash: ttl + time.Second/2},
 		},
-		{sim.Trial{Nodes: 200, Rest: 30 * time.Second, Crash: 1}, 0.2, whole, oneCrash},
-		{sim.Trial{Nodes: 260, Rest: 20 * time.Second, Crash: 26}, 0.2, whole / 3, lossy},
+		{sim.Trial{Nodes: 130, Rest: 20 * time.Second, Crash: 1}, 0.2, whole, oneCrash},
+		{sim.Trial{Nodes: 260, Rest: 10 * time.Second, Crash: 26}, 0.2, whole / 3, lossy},
 	}
 	if *long {
 		tests = append(tests, test{sim.Trial{Nodes: 1000, Rest: 2 * time.Minute, Crash: 100}, 0.2, whole, lossy})

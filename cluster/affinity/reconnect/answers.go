@@ -3,8 +3,9 @@ package reconnect
 import "time"
 
 // Resolved passes the answer of the resolve in progress to the machine and reports whether it is news. If the
-// answer is news, the caller must abandon an attempt in progress and must not report its outcome. The machine
-// tries the answer to a check even if its epoch is older, because the answer is fresher than any directive.
+// answer is news, the caller must abandon an attempt in progress and must not report its outcome. After a
+// check, the machine connects to the node in the answer even if the answer has a smaller epoch than an earlier
+// directive, because the answer is fresher than any directive.
 func (r *Machine) Resolved(now time.Time, u float64, d Directive) bool {
 	if !r.asking {
 		return false

@@ -81,7 +81,7 @@ type Look struct {
 	History report.History    // zero if the agent does not provide a history
 }
 
-// Examination has two looks at an agent, which the checks compare.
+// Examination contains what an agent reported at two moments, so that the checks can compare the two.
 type Examination struct {
 	Before, After Look
 	Over          time.Duration // time between the two looks
