@@ -14,8 +14,12 @@ export PURE := ./cluster/affinity/internal/liveness ./cluster/affinity/internal/
 	./lease ./placement ./placement/assignment ./placement/ring
 
 # Tests of cmd/roost that look keys up thousands of times while agents come and go: all but the loop of the lookups is in other processes.
-# scripts/race.sh skips the names in all packages.
+# scripts/race.sh skips these names, and those in MINUTES, in all packages.
 export ROLLING := TestRollingRestart|TestMixedReleases
+
+# Tests in which minutes of virtual time pass. They cost ten times as much CPU under the race detector, and the other
+# tests of their packages let the same goroutines meet.
+export MINUTES := TestFarStore|TestLargeAssignment|TestManyRoomsRestored|TestNobodyIsSilent|TestRebalance|TestRebalanceRests|TestReservationOutlivesRoom|TestReservedRoomIsTouchedAgain|TestReservedUnitsAreUsedUp|TestRestartBeforeHeartbeatExpires|TestReusedAddress|TestShardDown|TestSplitAndHeal
 
 SHARED := TestRankIsShared|TestBuiltinsConform//Concurrent
 
@@ -98,7 +102,7 @@ long: ## packages without a goroutine, and the crowds and calls that are too lar
 	$(STEP) 'a crowd of HTTP clients' go test -count=1 -run 'TestCrowd$$' ./cluster/clusterhttp
 	$(STEP) 'rolling restarts, and a crowd of routing clients' go test -count=1 -run '^($(ROLLING)|TestRoutingClients)$$' ./cmd/roost -clients 200
 	$(STEP) 'calls' sh -c 'cd examples/sfu && go test -count=1 .'
-	$(STEP) 'the model of rooms' env GOGC=400 go test -count=1 -run 'TestRoomModel|TestRestoredForMinutes' ./cluster/affinity
+	$(STEP) 'the model of rooms, and minutes of virtual time' env GOGC=400 go test -count=1 -run '^(TestRoomModel|TestRoomModelOnRedis|TestRestoredForMinutes|$(MINUTES))$$' ./cluster ./cluster/affinity/...
 
 cpus: ## the tables of arm64, in an emulator, and the tests of the core in 32 bits
 	$(STEP) 'other CPUs' scripts/cpus.sh

@@ -112,7 +112,7 @@ type Config struct {
 	// Meta is data of your application that this node passes on to the other nodes. Meta has at most 512
 	// bytes, and roost does not interpret it. Meta cannot change while the agent runs, so use a label for
 	// data that changes. The node's whole record, including zone, labels and addresses, has at most 1,024
-	// bytes, because it must fit into one packet.
+	// bytes, because it must fit into one packet. roost reserves about 70 of them for what it changes later.
 	Meta string
 
 	// Weight is this node's share of the partitions relative to other nodes. Default 100. To start with a

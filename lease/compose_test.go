@@ -335,7 +335,7 @@ func TestSyncFits(t *testing.T) {
 		api          string
 	}{
 		"usual records":       {0, lease.MaxNodes, "https://10.0.0.1:8401"},
-		"the longest records": {lease.MaxLabels, lease.MaxNodes / 4, strings.Repeat("x", 40)},
+		"the longest records": {lease.MaxLabels, 4000, strings.Repeat("x", 40)},
 	} {
 		s, labels := newSet(rec("a", 1)), manyLabels(tc.labels, 40)
 		flood(s, epoch, s.Self(), lease.MaxNodes-1, func(i int, m *lease.Message) {
@@ -343,6 +343,10 @@ func TestSyncFits(t *testing.T) {
 			r.Labels, r.APIAddr = labels, tc.api
 			if err := r.Validate(); err != nil {
 				t.Fatal(err)
+			}
+			if tc.labels > 0 {
+				r.Keys, r.Weight, r.Unhealthy = strings.Repeat("k", lease.MaxKeysBytes), lease.MaxWeight, true
+				r.RecentReturns, r.FlappingUntil, r.Drains = lease.MaxStamp, lease.MaxStamp, lease.MaxStamp
 			}
 			m.Records, m.Heartbeats = append(m.Records, r), append(m.Heartbeats, sent(r, epoch))
 		})

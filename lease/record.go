@@ -137,11 +137,11 @@ type Record struct {
 	rest []byte // fields of a later release, which this node relays
 }
 
-// longestAddr is the longest address of a node: an IP address and a port.
+// longestAddr is the longest IP address with a port.
 const longestAddr = "[ffff:ffff:ffff:ffff:ffff:ffff:255.255.255.255]:65535"
 
-// Validate returns an error that joins all problems of r, or nil. The size that it checks is the size of r with the
-// longest values of all fields that change while the node runs, so that other nodes can always read the record.
+// Validate returns an error that joins all problems of r, or nil. It checks the size of r with the longest values of all
+// fields that roost changes while the node runs, so that other nodes can still read the record then.
 func (r *Record) Validate() error {
 	longest := *r
 	longest.Incarnation, longest.Version, longest.Weight, longest.HTTP = math.MaxUint64, math.MaxUint32, MaxWeight, MaxHTTP
@@ -182,7 +182,7 @@ func (r *Record) validate(size int) error {
 		reject(!utf8.ValidString(k) || !utf8.ValidString(v), "label %.80q is not UTF-8", k)
 	}
 	reject(len(r.Meta) > MaxMetaBytes, "meta has %d bytes, at most %d", len(r.Meta), MaxMetaBytes)
-	reject(size > MaxRecordBytes, "%d bytes on the wire, at most %d: shorten zone, labels or meta", size, MaxRecordBytes)
+	reject(size > MaxRecordBytes, "up to %d bytes on the wire, at most %d: shorten api addr, zone, labels or meta", size, MaxRecordBytes)
 	return errors.Join(errs...)
 }
 

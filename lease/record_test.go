@@ -1,6 +1,7 @@
 package lease_test
 
 import (
+	"math"
 	"strings"
 	"testing"
 
@@ -33,7 +34,7 @@ func TestRecordBounds(t *testing.T) {
 		"metadata and a zone":      {func(r *lease.Record) { r.Meta, r.Zone, r.APIAddr = name(512), name(253), "media-1.example.org:8443" }, ""},
 		"all at once": {func(r *lease.Record) {
 			r.Meta, r.Zone, r.Labels = name(512), name(253), map[string]string{"host": name(253)}
-		}, "at most 1024: shorten zone, labels or meta"},
+		}, "at most 1024: shorten api addr, zone, labels or meta"},
 	} {
 		r := base
 		c.change(&r)
@@ -44,5 +45,31 @@ func TestRecordBounds(t *testing.T) {
 				t.Errorf("%s: %s says %v, want %q", what, from, err, c.want)
 			}
 		}
+	}
+}
+
+// Other nodes can read the longest record that Validate accepts, whatever roost changes in it while the node runs. A
+// record with one byte more would become too long.
+func TestRecordStaysReadable(t *testing.T) {
+	read := func(r *lease.Record) error {
+		longest := *r
+		longest.Addr, longest.HTTP = "[ffff:ffff:ffff:ffff:ffff:ffff:255.255.255.255]:65535", lease.MaxHTTP
+		longest.Incarnation, longest.Version, longest.Weight = lease.MaxIncarnation, math.MaxUint32, lease.MaxWeight
+		longest.RecentReturns, longest.FlappingUntil, longest.Drains = lease.MaxStamp, lease.MaxStamp, lease.MaxStamp
+		longest.Keys, longest.Unhealthy = strings.Repeat("k", lease.MaxKeysBytes), true
+		_, err := lease.Decode(lease.Encode(&lease.Message{Stamp: lease.MinStart, Records: []*lease.Record{&longest}}))
+		return err
+	}
+	r := rec("a", 1)
+	r.Zone, r.Meta = strings.Repeat("z", lease.MaxZoneBytes), strings.Repeat("m", 300)
+	for r.Validate() == nil {
+		r.Meta += "m"
+	}
+	if read(r) == nil {
+		t.Errorf("Validate reserves too much space: it refuses %d bytes of metadata", len(r.Meta))
+	}
+	r.Meta = r.Meta[1:]
+	if err := read(r); err != nil {
+		t.Errorf("%d bytes of metadata: %v", len(r.Meta), err)
 	}
 }

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Runs the tests of the module in this folder under the race detector, apart from the
-# packages in PURE and the tests in ROLLING: make long runs these.
+# packages in PURE and the tests in ROLLING and MINUTES: make long runs these.
 #
 # The detector's own runtime crashes now and then on timers of testing/synctest
 # (golang/go#78156), in C and with nothing of a test in it. A package in which that
@@ -22,7 +22,7 @@ race=(-race)
 mapfile -t packages < <(comm -23 <(go list ./... | sort) <(go list ${PURE:-} 2>/dev/null | sort))
 for try in 1 2 3; do
 	status=0
-	go test "${race[@]}" -timeout 20m -p 3 -skip "^(${ROLLING:-})\$" "${packages[@]}" 2>&1 | tee "$log" || status=$?
+	go test "${race[@]}" -timeout 20m -p 3 -skip "^(${ROLLING:-}|${MINUTES:-})\$" "${packages[@]}" 2>&1 | tee "$log" || status=$?
 	((status)) || exit 0
 	# A nil pointer in Go code is a panic and a failed test; this line is neither.
 	grep -qE '^SIGSEGV: segmentation violation$|ThreadSanitizer: CHECK failed' "$log" || exit "$status"

@@ -74,7 +74,7 @@ func checkBill(t *testing.T, r released) {
 		}
 		sums, err := os.ReadFile(filepath.Join(r.dir, "SHA256SUMS"))
 		if err != nil || len(p.Checksums) != 1 || p.Checksums[0].Algorithm != "SHA256" ||
-			!strings.Contains(string(sums), p.Checksums[0].Value+"  "+p.File+"\n") {
+			!strings.Contains("\n"+string(sums), "\n"+p.Checksums[0].Value+"  "+p.File+"\n") {
 			t.Errorf("SHA256SUMS does not have %s with %v: %v", p.File, p.Checksums, err)
 		}
 	}

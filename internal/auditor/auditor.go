@@ -21,7 +21,6 @@ type Auditor struct {
 	double  map[[2]*track]time.Duration
 
 	skewed  bool          // a clock was wrong
-	slept   bool          // a host was suspended
 	shifted time.Duration // when cordons, flapping or processes last changed by themselves
 	judged  time.Duration // the last change before the last look of checkFleet
 	resting []*track      // that have agreed since then; nil = it is too early
@@ -43,6 +42,7 @@ type track struct {
 	stopped        time.Duration // since when; 0 = not
 	suspended      bool
 	active         time.Duration // since when it answers and is active
+	continued      time.Duration // when it last continued after a pause
 	trouble        time.Duration
 	twin           *track // another running process with the same id
 	twins, bothOwn time.Duration
@@ -131,7 +131,7 @@ func (a *Auditor) follow(p *Process) {
 		a.shifted = a.at
 	}
 	t.now = p
-	a.skewed, a.slept = a.skewed || p.Clock != 0, a.slept || p.Status == Suspended
+	a.skewed = a.skewed || p.Clock != 0
 	if p.Incarnation != 0 {
 		a.named[name{p.ID, p.Incarnation}] = t
 	}
@@ -153,7 +153,7 @@ func (a *Auditor) follow(p *Process) {
 
 // continues records that a process continues after a pause.
 func (a *Auditor) continues(t *track, pause time.Duration) {
-	t.idle, t.untold, t.active = 0, 0, a.at
+	t.idle, t.untold, t.active, t.continued = 0, 0, a.at, a.at
 	clear(t.waits)
 	if t.suspended {
 		t.woke = a.at

@@ -250,6 +250,18 @@ func TestRules(t *testing.T) {
 		{"cordon", "then knows a cordon: false", nil, func(f *fleet) {
 			f.orders = []auditor.Order{{By: "a", ID: "b", At: f.at, Until: f.at + time.Hour}}
 		}},
+		{"cordon", "then knows a cordon: true", nil, func(f *fleet) { // long after a cordon has ended
+			f.orders = []auditor.Order{{By: "a", ID: "b", At: f.at, Until: f.at + time.Second, Knows: true}}
+			f.pass(time.Minute)
+			f.orders = []auditor.Order{{By: "a", ID: "b", At: f.at, Until: f.at, Knows: true}}
+		}},
+		{"alive", "a lost c, which runs", nil, func(f *fleet) { // a fence, long after a suspension of another host
+			f.stop(1, auditor.Suspended, look)
+			f.pass(time.Minute)
+			f.answer(0, func(a *auditor.Answer) { a.Fences++ })
+			f.release("joining", 0)
+			f.lose(0, "c", "expired")
+		}},
 		{"twin", "two processes of a run", nil, func(f *fleet) {
 			f.nodes[0].Status = auditor.Paused
 			f.nodes = append(f.nodes, &auditor.Process{Run: 9, ID: "a", Incarnation: 2, Weight: 100})
@@ -440,7 +452,10 @@ func TestExcuses(t *testing.T) {
 			f.lose(0, "c", "left")
 		}},
 		{"reason", "a was cut off when c left", func(f *fleet) {
-			f.stop(2, auditor.Left, 10*time.Second)
+			f.cuts = []auditor.Cut{{From: "a", To: "b"}, {From: "a", To: "c"}}
+			f.stop(2, auditor.Left, 15*time.Second)
+			f.cuts = nil
+			f.pass(15 * time.Second)
 			f.lose(0, "c", "expired")
 		}},
 		{"cordon", "a was paused when a cordon ended", func(f *fleet) {

@@ -8,9 +8,21 @@ import (
 const cordonEnds = 2 * time.Second // the largest difference between the ordered and the actual end
 
 // checkOrder checks that the node that got an order has obeyed. If an earlier cordon ends by itself in this moment, or
-// ended while the node was paused, the node may not have noticed yet.
+// ended while the node was paused until now, the node may not have noticed yet.
 func (a *Auditor) checkOrder(o Order) {
-	ending := slices.ContainsFunc(a.orders[o.ID], func(e Order) bool { return e.Until > e.At && e.Until-o.At < cordonEnds })
+	continued := time.Duration(0)
+	for _, t := range a.running {
+		switch {
+		case t.now.ID != o.By:
+		case t.stopped > 0:
+			continued = a.at
+		default:
+			continued = max(continued, t.continued)
+		}
+	}
+	ending := slices.ContainsFunc(a.orders[o.ID], func(e Order) bool {
+		return e.Until > e.At && (o.At-max(e.Until, continued)).Abs() < cordonEnds
+	})
 	if cordons := o.Until > o.At; o.Knows != cordons && !ending {
 		a.object("cordon", "%s was told to cordon %s for %v, and then knows a cordon: %v", o.By, o.ID, o.Until-o.At, o.Knows)
 	}

@@ -34,5 +34,6 @@
 //   - shares: the numbers of partitions follow the weights.
 //   - rest: after that, nothing changes.
 //
-// Two nodes are at peace if, for two TTLs, the harness gave neither a reason to lose the other. See peace.go.
+// Two nodes are at peace if, for two TTLs, the harness gave neither a reason to lose the other, and neither found out
+// that its host had been suspended. See peace.go.
 package auditor

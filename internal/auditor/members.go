@@ -113,7 +113,7 @@ func (a *Auditor) checkReasons(t *track) {
 			case reason == "left" && !slices.ContainsFunc(lost, func(o *track) bool { return o.left }):
 				a.object("reason", "%s: %s left, although it was not told to leave", t.now.ID, id)
 			case reason != "left" && reason != "replaced" && last.left && a.trouble.loss == 0 && a.atPeace(t, last) &&
-				a.at-last.ended < a.TTL: // later it tells only that something had kept the message from it
+				a.trouble.cut < last.ended: // otherwise the message may not have arrived
 				a.object("reason", "%s: %s was told to leave, and is %s", t.now.ID, id, reason)
 			}
 		}
@@ -125,8 +125,6 @@ func (a *Auditor) goneAfter(t, ended *track) time.Duration {
 	switch peace := a.atPeace(t, ended); {
 	case peace && ended.left:
 		return leaves
-	case peace && a.cutOff(t):
-		return a.TTL + time.Second + publish // it waits for the lease of the node that it does not reach
 	case peace:
 		return a.TTL + time.Second
 	}
@@ -142,6 +140,9 @@ func (a *Auditor) checkGone(t *track) {
 			continue
 		}
 		limit, since := a.goneAfter(t, other), other.ended
+		if a.cutOff(t) {
+			limit += publish // it waits for the lease of the node that it does not reach
+		}
 		if since == 0 {
 			limit, since = 2*a.TTL+3*time.Second, other.stopped
 		}

@@ -15,7 +15,7 @@ func (a *Auditor) answered(t *track) (changed bool) {
 	t.answer, t.mine = answer, setOf(answer.Owned, a.Partitions)
 	if before != nil && answer.Fences > before.Fences {
 		t.must = slices.Clone(t.always.owned) // before the news of this observation
-		if a.slept || a.skewed {              // an island of nodes with old clocks fences itself as soon as it meets the others
+		if t.woke > 0 {                       // nodes that were suspended together fence themselves when they meet others
 			t.trouble = a.at
 		}
 	}
@@ -96,6 +96,9 @@ func (a *Auditor) checkIdle(t *track) {
 		t.idle = a.at
 	}
 	limit := time.Second + tolerance
+	if p.Weight == 0 && !p.Draining && !p.Unhealthy {
+		limit = publish + tolerance // it may wait for leases that are about to expire
+	}
 	if a.Handoff > 0 {
 		limit += a.Handoff + a.Hang
 	}

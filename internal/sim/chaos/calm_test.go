@@ -30,12 +30,12 @@ func (w *world) noteTrouble() {
 		}
 	}
 	for id, p := range w.now {
-		// An island of nodes with old clocks fences itself as soon as it meets the others.
-		if f := p.View().Stats.Fences; f > p.fences {
-			if p.fences = f; w.stepped || w.slept {
-				w.calm.node[id] = w.Elapsed()
-			}
+		// Nodes that were suspended together fence themselves when they meet others.
+		f := p.View().Stats.Fences
+		if f > p.fences && p.woke > 0 {
+			w.calm.node[id] = w.Elapsed()
 		}
+		p.fences = f
 	}
 	for l := range w.cuts {
 		w.calm.link[l], w.calm.cut = w.Elapsed(), w.Elapsed()

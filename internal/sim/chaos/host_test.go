@@ -158,7 +158,6 @@ func (w *world) suspend(ids []string) {
 	for _, id := range ids {
 		if w.acts(id) {
 			w.Suspend(id)
-			w.slept = true
 		}
 	}
 }

@@ -252,8 +252,6 @@ func (w *world) deadFor(p, ended *process) time.Duration {
 	switch calm := w.isCalm(p.ID, ended.ID); {
 	case calm && ended.left:
 		return 2 * time.Second
-	case calm && w.isCutOff(p.ID):
-		return ttl + time.Second + together
 	case calm:
 		return ttl + time.Second
 	default:
@@ -264,7 +262,10 @@ func (w *world) deadFor(p, ended *process) time.Duration {
 // checkDead looks for live members that ended long ago. A node may publish this a little later, because leases that
 // expire together cause only one new table.
 func (w *world) checkDead(p *process) {
-	members := p.View().Live.Members
+	members, waits := p.View().Live.Members, time.Duration(0)
+	if w.isCutOff(p.ID) {
+		waits = together
+	}
 	for i := range members {
 		m := lease.Incarnation{Node: members[i].ID, Number: members[i].Incarnation}
 		other := w.all[m]
@@ -272,7 +273,7 @@ func (w *world) checkDead(p *process) {
 			continue
 		}
 		ago := w.Elapsed() - other.end
-		if limit := w.deadFor(p, other); ago > limit && w.Elapsed()-p.active > limit {
+		if limit := w.deadFor(p, other) + waits; ago > limit && w.Elapsed()-p.active > limit {
 			invariant := "dead"
 			if other.left && limit <= ttl {
 				invariant = "leave"

@@ -36,7 +36,6 @@ type world struct {
 	decisions    map[lease.Cordon]*decision
 	lastDecision map[string]time.Duration // when a node was cordoned last, or its cordon ended early
 	stepped      bool                     // a clock was wrong
-	slept        bool                     // a host was suspended
 
 	audit     *audit
 	disturbed time.Duration // when the last step was
