@@ -17,7 +17,7 @@ func main() {
 	slog.SetLogLoggerLevel(slog.LevelWarn) // hide the agent's info lines
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
-	agent, err := cluster.Start(ctx, cluster.Config{
+	agent, err := cluster.Start(ctx, cluster.Config{ // ctx limits only the start
 		ID:   os.Args[1],  // unique, and the same after a restart
 		Bind: os.Args[2],  // gossip, over UDP and TCP
 		Join: os.Args[3:], // addresses of nodes that already run

@@ -64,8 +64,8 @@ func run(ctx context.Context, cfg cluster.Config) error {
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 	defer cancel()
 	drained := agent.Drain(ctx)    // this node owns nothing, and all others know
-	served := server.Shutdown(ctx) // until now, it redirected clients
-	left := agent.Leave(ctx)       // waits for the runs; the others need not wait for the lease to expire
+	served := server.Shutdown(ctx) // the server redirected clients until now
+	left := agent.Leave(ctx)       // waits for the runs, then tells the others that this node is gone
 	_, _ = <-ended, <-ended
 	return errors.Join(drained, served, left)
 }

@@ -33,7 +33,7 @@ func Example() {
 	defer func() { _ = rooms.Close() }()
 
 	mux := http.NewServeMux()
-	mux.Handle("POST /whip/{room}", signalling.Redirect(rooms, "https"))
+	mux.Handle("POST /whip/{room}", signalling.Redirect(rooms, "https")) // only on a server that hosts no rooms
 	mux.Handle("GET /where/{room}", signalling.Where(rooms))
 	mux.Handle("GET /follow/{room}", signalling.Follow(rooms, 0))
 	mux.Handle("POST /report/{room}", signalling.Report(rooms))
