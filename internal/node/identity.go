@@ -50,9 +50,10 @@ func admits(ours, theirs lease.ClusterID, stream, known bool) bool {
 	return known || len(theirs) == 0 || ours.Same(theirs) || (len(ours) == 0 && stream)
 }
 
-// founds reports whether this node founds the cluster.
-func founds(ours lease.ClusterID, settled, smallest bool) bool {
-	return len(ours) == 0 && settled && smallest
+// founds reports whether this node founds the cluster. held is whether another member holds the lease of this node, or
+// there is no other member. Otherwise the others would ignore this node as soon as it has an identity.
+func founds(ours lease.ClusterID, settled, smallest, held bool) bool {
+	return len(ours) == 0 && settled && smallest && held
 }
 
 // Peer is the node that answers at an address.
@@ -137,13 +138,14 @@ func (i *identity) setCluster(id lease.ClusterID) {
 
 // found creates the identity of a cluster that has no identity yet. Only a settled node that has the smallest id does
 // so. The other nodes adopt the identity from messages.
-func (i *identity) found(time.Time) {
+func (i *identity) found(now time.Time) {
 	settled := i.life.phase == Active || i.life.phase == Isolated || i.life.clockFenced
 	if len(i.cluster) > 0 || !settled {
 		return
 	}
 	for smallest := range i.set.Members {
-		if founds(i.cluster, settled, smallest.ID == i.self) {
+		held := i.set.PeerCount() == 0 || now.Sub(i.set.Shown()) < i.cfg.LeaseTTL
+		if founds(i.cluster, settled, smallest.ID == i.self, held) {
 			i.setCluster(lease.ClusterID{i.set.Handle()})
 			i.log(Info, "founded a cluster")
 		}

@@ -186,7 +186,10 @@ func (r idRules) steps(w *idWorld, i int, try func(func(*idWorld), string, ...an
 	p := w.processes[i]
 	try(func(n *idWorld) { n.processes[i] = idProcess{fleet: p.fleet, addr: p.addr} }, "%d crashes", i)
 	smallest := !slices.ContainsFunc(p.members, func(k int) bool { return k < i })
-	if founds(p.id, p.joined, smallest) {
+	held := len(p.members) == 0 || slices.ContainsFunc(p.members, func(k int) bool {
+		return slices.Contains(w.processes[k].members, i)
+	})
+	if founds(p.id, p.joined, smallest, held) {
 		try(func(n *idWorld) { n.processes[i].id = lease.ClusterID{lease.Handle(i + 1)} }, "%d founds", i)
 	}
 	if !p.joined {
