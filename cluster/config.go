@@ -112,7 +112,8 @@ type Config struct {
 	// Meta is data of your application that this node passes on to the other nodes. Meta has at most 512
 	// bytes, and roost does not interpret it. Meta cannot change while the agent runs, so use a label for
 	// data that changes. The node's whole record, including zone, labels and addresses, has at most 1,024
-	// bytes, because it must fit into one packet. roost reserves about 70 of them for what it changes later.
+	// bytes, because it must fit into one packet. roost reserves up to about 90 of them for fields
+	// that it changes while the node runs.
 	Meta string
 
 	// Weight is this node's share of the partitions relative to other nodes. Default 100. To start with a

@@ -86,18 +86,17 @@ func (t *track) entering() bool {
 
 // checkIdle checks that a node that may not own anything owns nothing.
 func (a *Auditor) checkIdle(t *track) {
-	p := t.now
-	_, cordoned := t.cordons[p.ID]
-	if !p.Draining && !p.Unhealthy && p.Weight > 0 && (!cordoned || t.answer.State != "cordoned") && !t.flapping && !t.entering() {
+	soon, late := t.mustOwnNothing()
+	if !soon && !late {
 		t.idle = 0
 		return
 	}
 	if t.idle == 0 {
 		t.idle = a.at
 	}
-	limit := time.Second + tolerance
-	if p.Weight == 0 && !p.Draining && !p.Unhealthy {
-		limit = publish + tolerance // it may wait for leases that are about to expire
+	p, limit := t.now, publish+tolerance
+	if soon {
+		limit = time.Second + tolerance
 	}
 	if a.Handoff > 0 {
 		limit += a.Handoff + a.Hang
@@ -106,6 +105,14 @@ func (a *Auditor) checkIdle(t *track) {
 		a.object("idle", "%s is %s (draining %v, unhealthy %v, weight %d), and still owns %v after %v",
 			p.ID, t.answer.State, p.Draining, p.Unhealthy, p.Weight, t.answer.Owned, a.at-t.idle)
 	}
+}
+
+// mustOwnNothing reports whether a node must release everything soon, or only when it has waited for leases that are about
+// to expire.
+func (t *track) mustOwnNothing() (soon, late bool) {
+	_, cordoned := t.cordons[t.now.ID]
+	cordoned = cordoned && t.answer.State == "cordoned"
+	return t.now.Draining || t.now.Unhealthy || cordoned || t.flapping || t.entering(), t.now.Weight == 0
 }
 
 // checkAwake checks that a node whose host was suspended releases what others have taken over.

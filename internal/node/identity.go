@@ -136,8 +136,9 @@ func (i *identity) setCluster(id lease.ClusterID) {
 	}
 }
 
-// found creates the identity of a cluster that has no identity yet. Only a settled node that has the smallest id does
-// so. The other nodes adopt the identity from messages.
+// found creates the identity of a cluster that has no identity yet. Only a settled node that has the smallest id and
+// whose lease another member holds does so. A node without other members does so as soon as it has settled. The other
+// nodes adopt the identity from messages.
 func (i *identity) found(now time.Time) {
 	settled := i.life.phase == Active || i.life.phase == Isolated || i.life.clockFenced
 	if len(i.cluster) > 0 || !settled {
