@@ -65,7 +65,7 @@ func Example_rooms() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	at, err := rooms.Resolve(ctx, "room-17", affinity.Demand{Size: 4}) // 4 participants; on any node: send the client to at.Node
+	at, err := rooms.Resolve(ctx, "room-17", affinity.Demand{Size: 4}) // on any node, for 4 participants: send the client to at.Node
 	if err != nil || at.Node != "node-1" {
 		return
 	}
