@@ -19,7 +19,7 @@ export ROLLING := TestRollingRestart|TestMixedReleases
 
 # Tests in which minutes of virtual time pass. They cost ten times as much CPU under the race detector, and the other
 # tests of their packages let the same goroutines meet.
-export MINUTES := TestFarStore|TestLargeAssignment|TestManyRoomsRestored|TestNobodyIsSilent|TestRebalance|TestRebalanceRests|TestReservationOutlivesRoom|TestReservedRoomIsTouchedAgain|TestReservedUnitsAreUsedUp|TestRestartBeforeHeartbeatExpires|TestReusedAddress|TestShardDown|TestSplitAndHeal
+export MINUTES := TestFarStore|TestLargeAssignment|TestManyRoomsRestored|TestNobodyIsSilent|TestRebalanceRests|TestReservationOutlivesRoom|TestReservedRoomIsTouchedAgain|TestReservedUnitsAreUsedUp|TestRestartBeforeHeartbeatExpires|TestReusedAddress|TestShardDown|TestSplitAndHeal
 
 SHARED := TestRankIsShared|TestBuiltinsConform//Concurrent
 

@@ -36,12 +36,19 @@ func TestWorkflows(t *testing.T) {
 	}
 }
 
-// TestRolling: every test that the race detector skips by name is in cmd/roost, where make long runs it. No other test
-// has such a name.
-func TestRolling(t *testing.T) {
-	names := regexp.MustCompile(`(?m)^export ROLLING := (\S+)$`).FindStringSubmatch(read(t, root+"Makefile"))
+// TestSkippedByName: every test that the race detector skips by name is in a package in which make long runs it. No test
+// elsewhere has such a name.
+func TestSkippedByName(t *testing.T) {
+	for list, packages := range map[string]string{"ROLLING": `^cmd/roost$`, "MINUTES": `^cluster(/affinity(/.*)?)?$`} {
+		checkSkipped(t, list, regexp.MustCompile(packages))
+	}
+}
+
+func checkSkipped(t *testing.T, list string, packages *regexp.Regexp) {
+	t.Helper()
+	names := regexp.MustCompile(`(?m)^export ` + list + ` := (\S+)$`).FindStringSubmatch(read(t, root+"Makefile"))
 	if names == nil {
-		t.Fatal("the Makefile has no ROLLING")
+		t.Fatalf("the Makefile has no %s", list)
 	}
 	found := make(map[string][]string)
 	test := regexp.MustCompile(`(?m)^func (` + names[1] + `)\(`)
@@ -59,8 +66,13 @@ func TestRolling(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name := range strings.SplitSeq(names[1], "|") {
-		if got := found[name]; len(got) != 1 || got[0] != filepath.Clean(root+"cmd/roost") {
-			t.Errorf("%s is in %q, want cmd/roost alone", name, got)
+		if len(found[name]) == 0 {
+			t.Errorf("%s has %s, which does not exist", list, name)
+		}
+		for _, dir := range found[name] {
+			if dir, err := filepath.Rel(root, dir); err != nil || !packages.MatchString(filepath.ToSlash(dir)) {
+				t.Errorf("%s is in %s, where make long does not run it", name, dir)
+			}
 		}
 	}
 }

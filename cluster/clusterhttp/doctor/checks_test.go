@@ -602,6 +602,14 @@ func TestVerdict(t *testing.T) {
 	}
 }
 
+// refused makes an agent have just refused a node.
+func refused(refusal string) func(*Look) {
+	return func(l *Look) {
+		l.History.Now = time.Now()
+		l.Stats.Counts.LatestRefused, l.Stats.Counts.LatestRefusal = l.History.Now, refusal
+	}
+}
+
 // The advice about a refused node names the value of this cluster. An isolated node waits for the lost nodes.
 func TestAdvice(t *testing.T) {
 	for name, tt := range map[string]struct {
@@ -609,26 +617,10 @@ func TestAdvice(t *testing.T) {
 		says    string
 		saysNot string
 	}{
-		"partitions": {func(l *Look) {
-			l.History.Now = time.Now()
-			l.Stats.Counts.LatestRefused = l.History.Now
-			l.Stats.Counts.LatestRefusal = "cluster: setting partitions must be the same on all nodes, but it is 64 here and 128 on node-d#1"
-		}, "start node-d again with --partitions 64, as in this cluster", "#1"},
-		"another setting": {func(l *Look) {
-			l.History.Now = time.Now()
-			l.Stats.Counts.LatestRefused = l.History.Now
-			l.Stats.Counts.LatestRefusal = "cluster: setting strategy must be the same on all nodes, but it is rendezvous here and zones on node-d#1"
-		}, "start node-d again with strategy rendezvous, as in this cluster", "--strategy"},
-		"a hostile value": {func(l *Look) {
-			l.History.Now = time.Now()
-			l.Stats.Counts.LatestRefused = l.History.Now
-			l.Stats.Counts.LatestRefusal = "cluster: setting partitions must be the same on all nodes, but it is 64 here and 1 here and rm -rf on x on node-d#1"
-		}, "start node-d again with --partitions 64, as in this cluster", "rm -rf"},
-		"another release": {func(l *Look) {
-			l.History.Now = time.Now()
-			l.Stats.Counts.LatestRefused = l.History.Now
-			l.Stats.Counts.LatestRefusal = "cluster: setting wire must be the same on all nodes, but it is 1-1 here and 2-3 on node-d#1"
-		}, "run the same release of roost on node-d", "wire"},
+		"partitions":      {refused("cluster: setting partitions must be the same on all nodes, but it is 64 here and 128 on node-d#1"), "start node-d again with --partitions 64, as in this cluster", "#1"},
+		"another setting": {refused("cluster: setting strategy must be the same on all nodes, but it is rendezvous here and zones on node-d#1"), "start node-d again with strategy rendezvous, as in this cluster", "--strategy"},
+		"a hostile value": {refused("cluster: setting partitions must be the same on all nodes, but it is 64 here and 1 here and rm -rf on x on node-d#1"), "start node-d again with --partitions 64, as in this cluster", "rm -rf"},
+		"another release": {refused("cluster: setting wire must be the same on all nodes, but it is 1-1 here and 2-3 on node-d#1"), "run the same release of roost on node-d", "wire"},
 		"isolated, with lost nodes": {func(l *Look) {
 			held(cluster.CauseIsolated, "it sees 3")(l)
 			lose(1, 2)(l)

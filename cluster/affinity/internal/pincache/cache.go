@@ -152,8 +152,8 @@ func (c *Cache) Begin(room string, fences uint64) *Entry {
 
 // Learn replaces the entry asked with the store's answer, unless the answer has a smaller epoch because the
 // store has reverted to older data. If the entry has changed since Begin, Learn only stores the answer if the
-// answer has a greater epoch than the new entry. Learn then marks the answer as stale. Learn returns true if the pin is newer than the room's previous
-// pin. If several callers learn the same pin, only one of them gets true.
+// answer has a greater epoch than the changed entry, and then marks the answer as stale. Learn returns true if the
+// pin is newer than the room's previous pin. If several callers learn the same pin, only one of them gets true.
 func (c *Cache) Learn(room string, asked *Entry, pin pinstore.Pin, fresh time.Time) (news bool) {
 	if pin == (pinstore.Pin{}) {
 		if c.rooms.CompareAndDelete(room, asked) {
