@@ -120,15 +120,22 @@ func (a *Auditor) checkReasons(t *track) {
 	}
 }
 
-// goneAfter returns how long a process that has ended may remain a member of t.
-func (a *Auditor) goneAfter(t, ended *track) time.Duration {
-	switch peace := a.atPeace(t, ended); {
-	case peace && ended.left:
-		return leaves
-	case peace:
-		return a.TTL + time.Second
+// goneAfter returns how long a process that has ended, or hangs, may remain a member of t.
+func (a *Auditor) goneAfter(t, other *track) time.Duration {
+	limit := 2*a.TTL + 3*time.Second
+	if other.ended == 0 {
+		return limit
 	}
-	return 2*a.TTL + 3*time.Second
+	if a.atPeace(t, other) {
+		limit = a.TTL + time.Second
+		if other.left {
+			limit = leaves
+		}
+	}
+	if a.cutOff(t) {
+		limit += publish // it waits for the lease of the node that it does not reach
+	}
+	return limit
 }
 
 // checkGone looks for members that have ended, or hang.
@@ -139,14 +146,11 @@ func (a *Auditor) checkGone(t *track) {
 		if other == nil {
 			continue
 		}
-		limit, since := a.goneAfter(t, other), other.ended
-		if a.cutOff(t) {
-			limit += publish // it waits for the lease of the node that it does not reach
-		}
+		since := other.ended
 		if since == 0 {
-			limit, since = 2*a.TTL+3*time.Second, other.stopped
+			since = other.stopped
 		}
-		if since > 0 && a.at-max(since, t.active) > limit {
+		if since > 0 && a.at-max(since, t.active) > a.goneAfter(t, other) {
 			a.object("gone", "%s has a member %v, which ended, left or hangs for %v", t.now.ID, n, a.at-since)
 		}
 	}
