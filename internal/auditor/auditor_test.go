@@ -104,6 +104,15 @@ func (f *fleet) release(state string, nodes ...int) {
 	}
 }
 
+// rejoin fences a node for a second. Then it has the same members again.
+func (f *fleet) rejoin(i int) {
+	members := f.nodes[i].Answer.Members
+	f.release("joining", i)
+	f.answer(i, func(a *auditor.Answer) { a.Fences, a.Members = a.Fences+1, nil })
+	f.pass(time.Second)
+	f.answer(i, func(a *auditor.Answer) { a.State, a.Members = "active", members })
+}
+
 // stop stops or ends a node for some time.
 func (f *fleet) stop(i int, s auditor.Status, d time.Duration) {
 	f.disturbed = f.at
@@ -468,6 +477,18 @@ func TestExcuses(t *testing.T) {
 			f.pass(time.Minute)
 			f.answer(0, func(a *auditor.Answer) { a.Fences++ })
 			f.lose(0, "b", "expired")
+		}},
+		{"gone", "a forgets c in a fence, and learns of its lease again", func(f *fleet) {
+			f.stop(2, auditor.Dead, look)
+			f.rejoin(0)
+		}},
+		{"gone", "a loses c before a fence, and learns of its lease again", func(f *fleet) {
+			members := f.nodes[0].Answer.Members
+			f.stop(2, auditor.Dead, look)
+			f.lose(0, "c", "crashed")
+			f.pass(look)
+			f.rejoin(0)
+			f.answer(0, func(a *auditor.Answer) { a.Members = members })
 		}},
 	} {
 		f := newFleet(t, nil)

@@ -90,7 +90,7 @@ func (a *Auditor) checkNew(t, other *track) {
 func (a *Auditor) checkLost(t, other *track, n name) {
 	t.lost[other.now.ID] = append(t.lost[other.now.ID], other)
 	if other.ended > 0 {
-		t.dropped[other] = true
+		t.dropped[other] = !t.entering()
 		return
 	}
 	t.lostAt[other.now.ID] = a.at
