@@ -6,11 +6,15 @@ import (
 	"fmt"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/roost-cluster/roost/cluster/affinity"
+	"github.com/roost-cluster/roost/cluster/clusterhttp"
 	"github.com/roost-cluster/roost/internal/agentproc/agenttest"
+	"github.com/roost-cluster/roost/internal/redistest"
 )
 
 // TestMixedReleases upgrades five agents, one after the other, from the last release to the current build. In another
@@ -18,7 +22,8 @@ import (
 // crashes, and then one agent of each release drains and returns. After each step, all agents compute the same table,
 // and only the share of one agent has moved. No lookup may fail, no lease may expire except that of the killed agent,
 // no agent may refuse another, and no message may be dropped as malformed, or because of another version or other
-// settings.
+// settings. The agents share a Redis: all know the same rooms and the same reservation, and only the rooms of an agent
+// that has ended move.
 func TestMixedReleases(t *testing.T) {
 	t.Parallel()
 	tag := previousTag(t)
@@ -32,11 +37,14 @@ func TestMixedReleases(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
+			redis := redistest.Start(t)
 			m := mixed{
-				rolling: startRolling(t, tt.from, "--heartbeat", "500ms", "--ttl", "5s"),
+				rolling: startRolling(t, tt.from, "--heartbeat", "500ms", "--ttl", "5s", "--redis", redis.URL()),
 				last:    last,
 				expired: make(map[*proc]float64),
+				rooms:   make(map[string]hosted),
 			}
+			m.reserve()
 			m.exe = tt.to
 			defer m.understood() // may explain why waiting failed
 			m.report(m.roll())
@@ -83,6 +91,18 @@ type mixed struct {
 	*rolling
 	last    string            // the binary of the last release
 	expired map[*proc]float64 // the number of leases that each node must have seen expire
+	rooms   map[string]hosted // as of the last check
+}
+
+// hosted is a room and the process that has it.
+type hosted struct {
+	clusterhttp.RoomAssignment
+
+	by *proc
+}
+
+func (h hosted) String() string {
+	return fmt.Sprintf("%s on %s|%d, epoch %d", h.Room, h.Node.ID, h.Incarnation, h.Epoch)
 }
 
 // roll replaces all nodes. The node in the middle crashes. When it is back, one node of each release drains and
@@ -109,10 +129,11 @@ func (m *mixed) roll() (steps []step) {
 	return steps
 }
 
-// check checks the counters of all nodes.
+// check checks the counters of all nodes, and the rooms.
 func (m *mixed) check() {
 	m.t.Helper()
 	m.understood()
+	m.checkRooms()
 	for _, p := range m.nodes {
 		eventually(m.t, func() error { // the counters are updated at each heartbeat
 			counts, want := values(m.t, metricsOf(m.t, p.Base)), m.expired[p]
@@ -145,6 +166,59 @@ func (m *mixed) understood() {
 				m.t.Errorf("%s of %s is %v (exists: %v), want 0", name, p.ID, n, ok)
 			}
 		}
+	}
+}
+
+const reserved = "reserved room"
+
+// reserve reserves capacity for a room, at the first node.
+func (m *mixed) reserve() {
+	m.t.Helper()
+	eventually(m.t, func() error { // Redis can be slow on a busy machine
+		_, err := m.nodes[0].ReserveRoom(m.ctx, reserved, affinity.Demand{Size: 9}, time.Now().Add(time.Hour))
+		return err
+	})
+}
+
+// checkRooms resolves rooms at all nodes, which must agree. Each room must stay where it is until its node ends.
+func (m *mixed) checkRooms() {
+	m.t.Helper()
+	const rooms = 20
+	for i := range rooms {
+		room := fmt.Sprint("room ", i)
+		at := hosted{RoomAssignment: pinRoom(m.t, m.nodes[i%len(m.nodes)], room, i)}
+		for _, p := range m.nodes {
+			if other := (hosted{RoomAssignment: pinRoom(m.t, p, room, i)}); other.String() != at.String() {
+				m.t.Errorf("%s resolves %v, another node %v", p.ID, other, at)
+			}
+			if p.ID == string(at.Node.ID) {
+				at.by = p
+			}
+		}
+		switch before := m.rooms[room]; {
+		case at.Epoch < before.Epoch:
+			m.t.Errorf("the epoch goes back from %v to %v", before, at)
+		case before.by != nil && !before.by.Ended() && at.Epoch > before.Epoch:
+			m.t.Errorf("the room has moved from %v, which runs, to %v", before, at)
+		}
+		m.rooms[room] = at
+	}
+	for _, p := range m.nodes {
+		eventually(m.t, func() error {
+			list, err := p.Rooms(m.ctx, "", 2*rooms)
+			got := slices.DeleteFunc(list.Rooms, func(r clusterhttp.PinnedRoom) bool { return r.Room == reserved })
+			if err == nil && len(got) != rooms {
+				err = fmt.Errorf("%s lists %d rooms, want %d: %+v", p.ID, len(got), rooms, got)
+			}
+			return err
+		})
+		eventually(m.t, func() error {
+			list, err := p.Reservations(m.ctx)
+			if err == nil && (len(list.Reservations) != 1 || list.Reservations[0].Room != reserved) {
+				err = fmt.Errorf("%s lists other reservations: %+v", p.ID, list)
+			}
+			return err
+		})
 	}
 }
 
