@@ -51,6 +51,7 @@ type track struct {
 	unknown  map[name]time.Duration   // since when
 	met      map[*track]time.Duration // since when they are members
 	dropped  map[*track]bool          // after they had ended
+	forgets  bool                     // it has fenced itself since its answer before
 	lost     map[string][]*track      // members with this id that it has lost, and has not named to its application yet
 	lostAt   map[string]time.Duration // when it last lost a process that runs
 	always   ledger

@@ -1,6 +1,7 @@
 package auditor
 
 import (
+	"cmp"
 	"maps"
 	"slices"
 	"time"
@@ -90,7 +91,7 @@ func (a *Auditor) checkNew(t, other *track) {
 func (a *Auditor) checkLost(t, other *track, n name) {
 	t.lost[other.now.ID] = append(t.lost[other.now.ID], other)
 	if other.ended > 0 {
-		t.dropped[other] = !t.entering()
+		t.dropped[other] = !t.forgets
 		return
 	}
 	t.lostAt[other.now.ID] = a.at
@@ -122,20 +123,13 @@ func (a *Auditor) checkReasons(t *track) {
 
 // goneAfter returns how long a process that has ended, or hangs, may remain a member of t.
 func (a *Auditor) goneAfter(t, other *track) time.Duration {
-	limit := 2*a.TTL + 3*time.Second
-	if other.ended == 0 {
-		return limit
+	switch {
+	case other.ended == 0 || !a.atPeace(t, other):
+		return 2*a.TTL + 3*time.Second
+	case other.left:
+		return leaves
 	}
-	if a.atPeace(t, other) {
-		limit = a.TTL + time.Second
-		if other.left {
-			limit = leaves
-		}
-	}
-	if a.cutOff(t) {
-		limit += publish // it waits for the lease of the node that it does not reach
-	}
-	return limit
+	return a.TTL + time.Second
 }
 
 // checkGone looks for members that have ended, or hang.
@@ -143,14 +137,14 @@ func (a *Auditor) checkGone(t *track) {
 	for _, m := range t.answer.Members {
 		n := name{m.ID, m.Incarnation}
 		other := t.known[n]
-		if other == nil {
+		if other == nil || other.ended == 0 && other.stopped == 0 {
 			continue
 		}
-		since := other.ended
-		if since == 0 {
-			since = other.stopped
+		since, limit := cmp.Or(other.ended, other.stopped), a.goneAfter(t, other)
+		if other.ended > 0 && a.cutOff(t) {
+			limit += publish // it waits for the lease of the node that it does not reach
 		}
-		if since > 0 && a.at-max(since, t.active) > a.goneAfter(t, other) {
+		if a.at-max(since, t.active) > limit {
 			a.object("gone", "%s has a member %v, which ended, left or hangs for %v", t.now.ID, n, a.at-since)
 		}
 	}

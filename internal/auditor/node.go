@@ -13,8 +13,12 @@ func (a *Auditor) answered(t *track) (changed bool) {
 	}
 	before := t.answer
 	t.answer, t.mine = answer, setOf(answer.Owned, a.Partitions)
-	if before != nil && answer.Fences > before.Fences {
-		clear(t.dropped)                      // it forgets everything, and learns it again from the others
+	fenced := before != nil && answer.Fences > before.Fences
+	// A fence forgets all members, unless the clock is its reason. The node learns them again from the others.
+	if t.forgets = fenced && answer.State != "clock_ahead"; t.forgets {
+		clear(t.dropped)
+	}
+	if fenced {
 		t.must = slices.Clone(t.always.owned) // before the news of this observation
 		if t.woke > 0 {                       // nodes that were suspended together fence themselves when they meet others
 			t.trouble = a.at
