@@ -229,6 +229,11 @@ func TestRules(t *testing.T) {
 			f.answer(0, func(a *auditor.Answer) { a.Waiting = []int{1} })
 		}},
 		{"alive", "a lost b, which runs", nil, func(f *fleet) { f.lose(0, "b", "expired") }},
+		{"alive", "a lost b, which runs", nil, func(f *fleet) { // between two answers
+			f.tell(0, auditor.Batch{Left: []string{"b"}, Reasons: map[string]string{"b": "expired"}})
+			f.pass(look)
+			f.tell(0, auditor.Batch{Joined: []string{"b"}})
+		}},
 		{"gone", "a has a member {c 1}", nil, func(f *fleet) { f.stop(2, auditor.Dead, look) }},
 		{"gone", "a has a member {c 1}, which", nil, func(f *fleet) { f.stop(2, auditor.Paused, 20*time.Second) }},
 		{"gone", "a takes c back", nil, func(f *fleet) {
@@ -494,6 +499,21 @@ func TestExcuses(t *testing.T) {
 			f.pass(time.Minute)
 			f.answer(0, func(a *auditor.Answer) { a.Fences++ })
 			f.lose(0, "b", "expired")
+		}},
+		{"runs", "a loses b, and has it again before its next answer", func(f *fleet) {
+			f.nodes[0].Lossy = true
+			f.tell(0, auditor.Batch{Left: []string{"b"}, Reasons: map[string]string{"b": "expired"}})
+			f.overlaps = []auditor.Overlap{{Partition: 1, Begins: 1, Runs: 2}}
+		}},
+		{"alive", "b takes two incarnations between two answers of a", func(f *fleet) {
+			f.nodes[1].Incarnation = 3
+			f.answer(0, func(a *auditor.Answer) {
+				a.Members = slices.Clone(a.Members)
+				a.Members[1].Incarnation = 3
+			})
+			for range 2 {
+				f.tell(0, auditor.Batch{Left: []string{"b"}, Joined: []string{"b"}, Reasons: map[string]string{"b": "replaced"}})
+			}
 		}},
 		{"", "a forgets c in a fence, and learns of its lease again", func(f *fleet) {
 			f.stop(2, auditor.Dead, look)

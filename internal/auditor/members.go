@@ -94,10 +94,24 @@ func (a *Auditor) checkLost(t, other *track, n name) {
 		t.dropped[other] = !t.forgets
 		return
 	}
+	a.lostAlive(t, other, n)
+}
+
+// lostAlive records that t has lost a process that runs.
+func (a *Auditor) lostAlive(t, other *track, n name) {
 	t.lostAt[other.now.ID] = a.at
 	current := n.number == other.now.Incarnation
 	if current && a.at-max(t.began, other.began) > a.TTL && a.atPeace(t, other) {
 		a.object("alive", "%s lost %s, which runs", t.now.ID, other.now.ID)
+	}
+}
+
+// checkBrief looks for a member that t has lost, and that is in all of its answers.
+func (a *Auditor) checkBrief(t *track, id, reason string) {
+	for n, other := range t.known {
+		if n.id == id && other != nil && other.ended == 0 && reason != "replaced" {
+			a.lostAlive(t, other, n)
+		}
 	}
 }
 
@@ -108,6 +122,7 @@ func (a *Auditor) checkReasons(t *track) {
 			lost := t.lost[id]
 			delete(t.lost, id)
 			if len(lost) == 0 {
+				a.checkBrief(t, id, reason)
 				continue
 			}
 			switch last := lost[len(lost)-1]; {
