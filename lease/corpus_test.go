@@ -19,7 +19,7 @@ import (
 var update = flag.Bool("update", false, "rewrite the messages of this program, testdata/wire/next")
 
 // next is the folder of the messages that this program writes. Each release keeps a copy of it, in a folder with the
-// name of the release: see CONTRIBUTING.md. The copies must never be rewritten, because nodes of that release send such
+// name of the release: see docs/dev/releases.md. The copies must never be rewritten, because nodes of that release send such
 // messages.
 const next = "next"
 

@@ -23,13 +23,17 @@ dir=$(realpath -m "${2:-dist/$version}")
 # Of Linux and BSD, only GNU tar sets owners and times.
 tar --version | grep -q 'GNU tar' || fail 'needs GNU tar'
 
-# A release is a commit, with all that belongs to it.
+# A release is a commit, with all that prepare-release.sh writes.
 [[ -z $(git status --porcelain) ]] || fail 'the tree has changes that are not committed'
 commit=$(git rev-parse HEAD)
 tagged=$(git rev-parse -q --verify "refs/tags/$version^{commit}") || tagged=$commit
 [[ $tagged == "$commit" ]] || fail "the tag $version is at commit $tagged, not at $commit"
 grep -qE "^## \[${version:1}\] - [0-9]{4}-[0-9]{2}-[0-9]{2}$" CHANGELOG.md ||
-	fail "CHANGELOG.md has no heading '## [${version:1}] - YYYY-MM-DD': give what is under Unreleased this heading"
+	fail "CHANGELOG.md has no heading '## [${version:1}] - YYYY-MM-DD': run scripts/prepare-release.sh $version"
+grep -qF "[${version:1}]: " CHANGELOG.md || fail "CHANGELOG.md has no link for [${version:1}]"
+[[ -z $(awk '/^## \[Unreleased\]$/ { on = 1; next } /^## / { on = 0 } on && NF' CHANGELOG.md) ]] ||
+	fail "CHANGELOG.md has lines under Unreleased: move them to the section of ${version:1}"
+grep -qF "roost_${version}_linux_amd64.tar.gz" docs/install.md || fail "docs/install.md is not of $version"
 for nested in cluster/clusterotel cluster/routing/routinggrpc cluster/kubernetes; do
 	grep -qE "^\s+github.com/roost-cluster/roost $version$" $nested/go.mod ||
 		fail "$nested/go.mod does not require roost $version"

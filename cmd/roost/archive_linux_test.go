@@ -42,10 +42,8 @@ func copyTree(t *testing.T) *tree {
 	}
 	c.sh(fmt.Sprintf("git -C %[1]q ls-files -z --cached --others --exclude-standard | tar -c --null --ignore-failed-read -C %[1]q -T - 2>/dev/null | tar -x",
 		root))
-	c.replace("CHANGELOG.md", "## [Unreleased]\n", "## [Unreleased]\n\n## [0.98.7] - 2001-02-03\n\n### Added\n\n- A line.\n")
-	c.sh(`sed -i -E 's|^(\s+github.com/roost-cluster/roost) v.*|\1 v0.98.7|' cluster/clusterotel/go.mod cluster/routing/routinggrpc/go.mod cluster/kubernetes/go.mod`)
-	c.sh("sed -i 's/^version: .*/version: 0.98.7/; s/^appVersion: .*/appVersion: v0.98.7/' deploy/helm/roost/Chart.yaml")
-	c.sh("cp -r lease/testdata/wire/next lease/testdata/wire/v0.98.7")
+	c.replace("CHANGELOG.md", "## [Unreleased]\n", "## [Unreleased]\n\n### Added\n\n- A line.\n")
+	c.sh("scripts/prepare-release.sh v0.98.7; scripts/prepare-release.sh v0.98.7") // the second time updates what the first wrote
 	c.sh("git init -q && git add -A && git commit -qm release")
 	c.at = strings.TrimSpace(c.sh("git rev-parse HEAD"))
 	return c
@@ -112,7 +110,16 @@ func TestReleaseRefused(t *testing.T) {
 		{"rm new; mkdir -p dist/v0.98.7", "v0.98.7", "dist/v0.98.7 exists"},
 		{"rmdir dist/v0.98.7; git tag v0.98.7; git commit -q --allow-empty -m later", "v0.98.7", "the tag v0.98.7 is at commit " + c.at},
 		{
-			"git tag -d v0.98.7; sed -i 's/^appVersion: .*/appVersion: v0.98.6/' deploy/helm/roost/Chart.yaml; git commit -qam older",
+			"git tag -d v0.98.7; sed -i 's/^## .Unreleased.$/&\\n\\n- Late./' CHANGELOG.md; git commit -qam late", "v0.98.7",
+			"CHANGELOG.md has lines under Unreleased",
+		},
+		{"sed -i '/^- Late.$/d; /^.0.98.7.: /d' CHANGELOG.md; git commit -qam unlinked", "v0.98.7", "CHANGELOG.md has no link for [0.98.7]"},
+		{
+			"git reset -q --hard " + c.at + "; sed -i 's/roost_v0.98.7/roost_v0.98.6/' docs/install.md; git commit -qam older", "v0.98.7",
+			"docs/install.md is not of v0.98.7",
+		},
+		{
+			"git reset -q --hard " + c.at + "; sed -i 's/^appVersion: .*/appVersion: v0.98.6/' deploy/helm/roost/Chart.yaml; git commit -qam older",
 			"v0.98.7", "deploy/helm/roost/Chart.yaml is not of v0.98.7",
 		},
 		{

@@ -6,10 +6,12 @@ import (
 	"fmt"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/roost-cluster/roost/cluster/affinity"
 	"github.com/roost-cluster/roost/cluster/clusterhttp"
@@ -92,13 +94,16 @@ type mixed struct {
 	last    string            // the binary of the last release
 	expired map[*proc]float64 // the number of leases that each node must have seen expire
 	rooms   map[string]hosted // as of the last check
+
+	reserved affinity.Reservation
 }
 
 // hosted is a room and the process that has it.
 type hosted struct {
 	clusterhttp.RoomAssignment
 
-	by *proc
+	size int
+	by   *proc
 }
 
 func (h hosted) String() string {
@@ -176,17 +181,28 @@ func (m *mixed) reserve() {
 	m.t.Helper()
 	eventually(m.t, func() error { // Redis can be slow on a busy machine
 		_, err := m.nodes[0].ReserveRoom(m.ctx, reserved, affinity.Demand{Size: 9}, time.Now().Add(time.Hour))
+		if err != nil {
+			return err
+		}
+		list, err := m.nodes[0].Reservations(m.ctx)
+		if err == nil && len(list.Reservations) != 1 {
+			err = fmt.Errorf("%d reservations, want 1", len(list.Reservations))
+		}
+		if err == nil {
+			m.reserved = list.Reservations[0]
+		}
 		return err
 	})
 }
 
-// checkRooms resolves rooms at all nodes, which must agree. Each room must stay where it is until its node ends.
+// checkRooms resolves rooms at all nodes, which must agree. Each room must stay where it is until its node ends, and then
+// move.
 func (m *mixed) checkRooms() {
 	m.t.Helper()
 	const rooms = 20
 	for i := range rooms {
 		room := fmt.Sprint("room ", i)
-		at := hosted{RoomAssignment: pinRoom(m.t, m.nodes[i%len(m.nodes)], room, i)}
+		at := hosted{RoomAssignment: pinRoom(m.t, m.nodes[i%len(m.nodes)], room, i), size: i}
 		for _, p := range m.nodes {
 			if other := (hosted{RoomAssignment: pinRoom(m.t, p, room, i)}); other.String() != at.String() {
 				m.t.Errorf("%s resolves %v, another node %v", p.ID, other, at)
@@ -196,30 +212,54 @@ func (m *mixed) checkRooms() {
 			}
 		}
 		switch before := m.rooms[room]; {
-		case at.Epoch < before.Epoch:
-			m.t.Errorf("the epoch goes back from %v to %v", before, at)
-		case before.by != nil && !before.by.Ended() && at.Epoch > before.Epoch:
+		case before.by == nil: // the first check
+		case !before.by.Ended() && at.String() != before.String():
 			m.t.Errorf("the room has moved from %v, which runs, to %v", before, at)
+		case before.by.Ended() && at.Epoch <= before.Epoch:
+			m.t.Errorf("the room was %v, which has ended, and is %v", before, at)
 		}
 		m.rooms[room] = at
 	}
 	for _, p := range m.nodes {
-		eventually(m.t, func() error {
-			list, err := p.Rooms(m.ctx, "", 2*rooms)
-			got := slices.DeleteFunc(list.Rooms, func(r clusterhttp.PinnedRoom) bool { return r.Room == reserved })
-			if err == nil && len(got) != rooms {
-				err = fmt.Errorf("%s lists %d rooms, want %d: %+v", p.ID, len(got), rooms, got)
-			}
-			return err
-		})
-		eventually(m.t, func() error {
-			list, err := p.Reservations(m.ctx)
-			if err == nil && (len(list.Reservations) != 1 || list.Reservations[0].Room != reserved) {
-				err = fmt.Errorf("%s lists other reservations: %+v", p.ID, list)
-			}
-			return err
-		})
+		eventually(m.t, func() error { return m.listsRooms(p) })
+		eventually(m.t, func() error { return m.listsReservation(p) })
 	}
+}
+
+// listsRooms returns an error if a node lists other rooms than those of the last check.
+func (m *mixed) listsRooms(p *proc) error {
+	list, err := p.Rooms(m.ctx, "", 0)
+	if err != nil {
+		return err
+	}
+	n := 0
+	for _, r := range list.Rooms {
+		at, ok := m.rooms[r.Room]
+		if !ok {
+			continue // the reserved room
+		}
+		n++
+		if r.Node != at.Node.ID || r.Incarnation != at.Incarnation || r.Epoch != at.Epoch || r.Size != at.size {
+			return fmt.Errorf("%s lists %+v, want %v with %d participants", p.ID, r, at, at.size)
+		}
+	}
+	if n != len(m.rooms) {
+		return fmt.Errorf("%s lists %d rooms, want %d: %+v", p.ID, n, len(m.rooms), list.Rooms)
+	}
+	return nil
+}
+
+// listsReservation returns an error if a node does not list the reservation, or lists others.
+func (m *mixed) listsReservation(p *proc) error {
+	list, err := p.Reservations(m.ctx)
+	if err != nil {
+		return err
+	}
+	anywhere := cmpopts.IgnoreFields(affinity.Reservation{}, "Node")
+	if diff := cmp.Diff([]affinity.Reservation{m.reserved}, list.Reservations, anywhere); diff != "" {
+		return fmt.Errorf("%s lists other reservations (-want +got):\n%s", p.ID, diff)
+	}
+	return nil
 }
 
 // drain moves all partitions of a node away, and then back.

@@ -54,7 +54,8 @@ func roomCommands(t *testing.T, p *proc, lines ...string) {
 func pinRoom(t *testing.T, p *proc, room string, size int) (at clusterhttp.RoomAssignment) {
 	t.Helper()
 	eventually(t, func() (err error) {
-		if at, err = p.ResolveRoom(t.Context(), room, affinity.Demand{Size: size}); err == nil && at.Source == affinity.Degraded {
+		at, err = p.ResolveRoom(t.Context(), room, affinity.Demand{Size: size})
+		if err == nil && (at.Source == affinity.Degraded || at.Epoch == 0) {
 			err = fmt.Errorf("%s says %+v", p.Base, at)
 		}
 		return err
