@@ -104,6 +104,13 @@ func (f *fleet) release(state string, nodes ...int) {
 	}
 }
 
+// cordonB lets a cordon b for ten seconds.
+func (f *fleet) cordonB() {
+	c := auditor.Cordon{ID: "b", Until: f.at + 10*time.Second}
+	f.orders = []auditor.Order{{By: "a", ID: "b", At: f.at, Until: c.Until, Knows: true}}
+	f.answer(0, func(a *auditor.Answer) { a.Cordons = []auditor.Cordon{c} })
+}
+
 // rejoin fences the node a, which b does not hear, for a second. Then it is active, with these members.
 func (f *fleet) rejoin(members []auditor.Member) {
 	f.cuts = []auditor.Cut{{From: "a", To: "b"}}
@@ -134,6 +141,17 @@ func (f *fleet) stop(i int, s auditor.Status, d time.Duration) {
 	f.pass(d)
 	if i < len(f.nodes) && f.nodes[i].Status == s {
 		f.nodes[i].Status = auditor.Running
+	}
+}
+
+// stopAll stops all nodes for some time.
+func (f *fleet) stopAll(s auditor.Status, d time.Duration) {
+	for _, n := range f.nodes {
+		n.Status = s
+	}
+	f.pass(d)
+	for _, n := range f.nodes {
+		n.Status = auditor.Running
 	}
 }
 
@@ -236,6 +254,10 @@ func TestRules(t *testing.T) {
 		}},
 		{"gone", "a has a member {c 1}", nil, func(f *fleet) { f.stop(2, auditor.Dead, look) }},
 		{"gone", "a has a member {c 1}, which", nil, func(f *fleet) { f.stop(2, auditor.Paused, 20*time.Second) }},
+		{"gone", "a has a member {c 1}, which", nil, func(f *fleet) { // for 9 seconds, although b runs
+			f.stop(2, auditor.Dead, 9*time.Second)
+			f.lose(0, "c", "expired")
+		}},
 		{"gone", "a takes c back", nil, func(f *fleet) {
 			members := f.nodes[0].Answer.Members
 			f.stop(2, auditor.Dead, look)
@@ -257,9 +279,16 @@ func TestRules(t *testing.T) {
 			f.answer(0, func(a *auditor.Answer) { a.Cordons = []auditor.Cordon{{ID: "b", Until: 2 * time.Hour}} })
 		}},
 		{"cordon", "that ended", nil, func(f *fleet) {
-			c := auditor.Cordon{ID: "b", Until: f.at + 10*time.Second}
-			f.orders = []auditor.Order{{By: "a", ID: "b", At: f.at, Until: c.Until, Knows: true}}
-			f.answer(0, func(a *auditor.Answer) { a.Cordons = []auditor.Cordon{c} })
+			f.cordonB()
+		}},
+		{"cordon", "that ended", nil, func(f *fleet) { // although no host was suspended
+			f.cordonB()
+			f.stopAll(auditor.Paused, 4*time.Second)
+		}},
+		{"cordon", "that ended", nil, func(f *fleet) { // although not all hosts were suspended
+			f.cordonB()
+			f.nodes[1].Status = auditor.Suspended
+			f.stop(2, auditor.Suspended, time.Minute)
 		}},
 		{"cordon", "which it has seen end", nil, func(f *fleet) {
 			c := auditor.Cordon{ID: "b", Until: f.at + time.Hour}
@@ -504,6 +533,17 @@ func TestExcuses(t *testing.T) {
 			f.nodes[0].Lossy = true
 			f.tell(0, auditor.Batch{Left: []string{"b"}, Reasons: map[string]string{"b": "expired"}})
 			f.overlaps = []auditor.Overlap{{Partition: 1, Begins: 1, Runs: 2}}
+		}},
+		{"cordon", "all hosts were suspended before the cordon ended", func(f *fleet) {
+			f.cordonB()
+			f.pass(look)
+			f.stopAll(auditor.Suspended, time.Minute)
+			f.pass(9 * time.Second)
+		}},
+		{"gone", "b ends two seconds after c, so a may be cut off", func(f *fleet) {
+			f.stop(2, auditor.Dead, 2*time.Second)
+			f.nodes = append(f.nodes, &auditor.Process{Run: 9, ID: "d", Weight: 100, Answer: &auditor.Answer{State: "joining"}})
+			f.stop(1, auditor.Dead, 6*time.Second)
 		}},
 		{"alive", "b takes two incarnations between two answers of a", func(f *fleet) {
 			f.nodes[1].Incarnation = 3

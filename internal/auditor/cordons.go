@@ -64,17 +64,18 @@ func (c Cordon) same(o Cordon) bool {
 }
 
 // checkLateCordons looks for cordons that should have ended. A node that was suspended and then cut off may not know
-// how late it is, and a wrong clock may have moved the time of the cluster.
+// how late it is, and a wrong clock may have moved the time of the cluster. If hosts were suspended while no other process
+// ran, its time stood still.
 func (a *Auditor) checkLateCordons(t *track) {
 	if a.skewed {
 		return
 	}
 	for id := range t.cordons {
-		last := time.Duration(0)
+		last, ordered := time.Duration(0), time.Duration(0)
 		for _, o := range a.orders[id] {
-			last = max(last, o.Until)
+			last, ordered = max(last, o.Until), max(ordered, o.At)
 		}
-		lags := t.woke > 0 && max(a.trouble.cut, a.trouble.fleet) >= t.woke
+		lags := t.woke > 0 && max(a.trouble.cut, a.trouble.fleet) >= t.woke || ordered <= a.trouble.asleep
 		if late := a.at - max(last, t.active); late > cordonEnds && !lags {
 			a.object("cordon", "%s knows a cordon of %s that ended %v ago", t.now.ID, id, late)
 		}

@@ -156,7 +156,7 @@ func (a *Auditor) checkGone(t *track) {
 			continue
 		}
 		since, limit := cmp.Or(other.ended, other.stopped), a.goneAfter(t, other)
-		if other.ended > 0 && a.cutOff(t) {
+		if other.ended > 0 && (a.cutOff(t) || t.deserted()) {
 			limit += publish // it waits for the lease of the node that it does not reach
 		}
 		if a.at-max(since, t.active) > limit {

@@ -1,6 +1,9 @@
 package auditor
 
-import "time"
+import (
+	"slices"
+	"time"
+)
 
 const (
 	mostLoss  = 0.2             // of packets, that leases survive
@@ -10,11 +13,12 @@ const (
 
 // trouble records when there was last a fault that may end a lease.
 type trouble struct {
-	fleet time.Duration
-	cut   time.Duration // of any link
-	seeds time.Duration // when no seed ran, or all had faults
-	loss  float64       // now
-	links map[Cut]time.Duration
+	fleet  time.Duration
+	cut    time.Duration // of any link
+	seeds  time.Duration // when no seed ran, or all had faults
+	asleep time.Duration // when hosts were suspended, and no process ran
+	loss   float64       // now
+	links  map[Cut]time.Duration
 }
 
 // disturbed reports whether a process has a fault of its own.
@@ -43,10 +47,20 @@ func (a *Auditor) note(o *Observation) {
 	if !seed {
 		tr.seeds = a.at
 	}
+	a.noteSleep()
 	// A single link that is cut affects only its two nodes, because one node alone cannot prove that another has ended.
 	// If few nodes run, news spread slowly. If half of the clocks are wrong, the right clocks may be rejected.
 	if tr.cutLinks(o.Cuts, a.at) > 1 || o.Loss > mostLoss || 2*running < o.Hosts || 2*right <= running {
 		tr.fleet = a.at
+	}
+}
+
+func (a *Auditor) noteSleep() {
+	is := func(s Status) bool {
+		return slices.ContainsFunc(a.running, func(t *track) bool { return t.now.Status == s })
+	}
+	if is(Suspended) && !is(Running) {
+		a.trouble.asleep = a.at
 	}
 }
 
@@ -68,6 +82,17 @@ func (a *Auditor) cutOff(t *track) bool {
 		}
 	}
 	return false
+}
+
+// deserted reports whether all other members of t have ended or hang. It then waits for their leases, because it may be
+// cut off itself.
+func (t *track) deserted() bool {
+	for _, other := range t.known {
+		if other != t && (other == nil || other.ended == 0 && other.stopped == 0) {
+			return false
+		}
+	}
+	return true
 }
 
 // peace returns for how long neither of two processes had a reason to lose the other.

@@ -1,6 +1,10 @@
 package chaos
 
-import "time"
+import (
+	"time"
+
+	"github.com/roost-cluster/roost/lease"
+)
 
 // calm records when there was last a fault that may end a lease.
 type calm struct {
@@ -70,6 +74,20 @@ func (w *world) isCutOff(id string) bool {
 		}
 	}
 	return false
+}
+
+// isDeserted reports whether all other members of a node have ended or hang. The node then waits for their leases, because
+// it may be cut off itself.
+func (w *world) isDeserted(p *process) bool {
+	members := p.View().Live.Members
+	for i := range members {
+		m := &members[i]
+		other := w.all[lease.Incarnation{Node: m.ID, Number: m.Incarnation}]
+		if string(m.ID) != p.ID && (other == nil || other.end == 0 && !other.Stopped()) {
+			return false
+		}
+	}
+	return true
 }
 
 func (h *host) clockRight() bool { return h.clock.Abs() <= calmClock }

@@ -263,7 +263,7 @@ func (w *world) deadFor(p, ended *process) time.Duration {
 // expire together cause only one new table.
 func (w *world) checkDead(p *process) {
 	members, waits := p.View().Live.Members, time.Duration(0)
-	if w.isCutOff(p.ID) {
+	if w.isCutOff(p.ID) || w.isDeserted(p) {
 		waits = together
 	}
 	for i := range members {
