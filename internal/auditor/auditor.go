@@ -51,7 +51,7 @@ type track struct {
 	unknown  map[name]time.Duration   // since when
 	met      map[*track]time.Duration // since when they are members
 	dropped  map[*track]bool          // after they had ended
-	forgets  bool                     // it has fenced itself since its answer before
+	forgets  bool                     // its newest answer shows a fence that forgets members
 	lost     map[string][]*track      // members with this id that it has lost, and has not named to its application yet
 	lostAt   map[string]time.Duration // when it last lost a process that runs
 	always   ledger
@@ -97,6 +97,7 @@ func (a *Auditor) object(rule, format string, args ...any) {
 
 // Observe judges the next observation.
 func (a *Auditor) Observe(o *Observation) {
+	passed := o.At - a.at
 	a.at = o.At
 	for _, order := range o.Orders {
 		a.checkOrder(order)
@@ -106,6 +107,7 @@ func (a *Auditor) Observe(o *Observation) {
 	}
 	a.pairTwins()
 	a.note(o)
+	a.noteSleep(passed)
 	for _, t := range slices.Clone(a.running) {
 		a.checkTold(t, a.answered(t))
 		a.checkTimes(t)

@@ -144,6 +144,13 @@ func (f *fleet) stop(i int, s auditor.Status, d time.Duration) {
 	}
 }
 
+// loseAll ends c, and b some time after it, while another process d joins.
+func (f *fleet) loseAll(how auditor.Status, between, after time.Duration) {
+	f.stop(2, how, between)
+	f.nodes = append(f.nodes, &auditor.Process{Run: 9, ID: "d", Weight: 100, Answer: &auditor.Answer{State: "joining"}})
+	f.stop(1, auditor.Dead, after)
+}
+
 // stopAll stops all nodes for some time.
 func (f *fleet) stopAll(s auditor.Status, d time.Duration) {
 	for _, n := range f.nodes {
@@ -254,6 +261,14 @@ func TestRules(t *testing.T) {
 		}},
 		{"gone", "a has a member {c 1}", nil, func(f *fleet) { f.stop(2, auditor.Dead, look) }},
 		{"gone", "a has a member {c 1}, which", nil, func(f *fleet) { f.stop(2, auditor.Paused, 20*time.Second) }},
+		{"gone", "a has a member {c 1}, which", nil, func(f *fleet) { // for 10 seconds, although b ended four seconds later
+			f.loseAll(auditor.Dead, 4*time.Second, 6*time.Second)
+			f.lose(0, "c", "expired")
+		}},
+		{"gone", "a has a member {c 1}, which", nil, func(f *fleet) { // for 2.5 seconds, although it left
+			f.loseAll(auditor.Left, time.Second, 1500*time.Millisecond)
+			f.lose(0, "c", "left")
+		}},
 		{"gone", "a has a member {c 1}, which", nil, func(f *fleet) { // for 9 seconds, although b runs
 			f.stop(2, auditor.Dead, 9*time.Second)
 			f.lose(0, "c", "expired")
@@ -266,7 +281,20 @@ func TestRules(t *testing.T) {
 			f.answer(0, func(a *auditor.Answer) { a.Members = members })
 		}},
 		{"gone", "a takes c back", nil, func(f *fleet) { f.holds("isolated", 0) }},
+		{"gone", "a takes c back", nil, func(f *fleet) { // in a fence, before which it had lost c
+			members := f.nodes[0].Answer.Members
+			f.stop(2, auditor.Dead, look)
+			f.lose(0, "c", "crashed")
+			f.pass(look)
+			f.rejoin(members)
+		}},
 		{"gone", "a takes c back", nil, func(f *fleet) { f.holds("clock_ahead", 1) }},
+		{"reason", "b left, although it was not told", nil, func(f *fleet) { // between two answers
+			f.nodes[0].Lossy = true
+			f.tell(0, auditor.Batch{Left: []string{"b"}, Reasons: map[string]string{"b": "left"}})
+			f.pass(look)
+			f.tell(0, auditor.Batch{Joined: []string{"b"}})
+		}},
 		{"invented", "which never ran", nil, func(f *fleet) {
 			f.answer(0, func(a *auditor.Answer) { a.Members = append(slices.Clone(a.Members), auditor.Member{ID: "d"}) })
 		}},
@@ -284,6 +312,11 @@ func TestRules(t *testing.T) {
 		{"cordon", "that ended", nil, func(f *fleet) { // although no host was suspended
 			f.cordonB()
 			f.stopAll(auditor.Paused, 4*time.Second)
+		}},
+		{"cordon", "that ended", nil, func(f *fleet) { // although all hosts slept, but not for that long
+			f.cordonB()
+			f.pass(look)
+			f.stopAll(auditor.Suspended, look)
 		}},
 		{"cordon", "that ended", nil, func(f *fleet) { // although not all hosts were suspended
 			f.cordonB()
@@ -540,11 +573,7 @@ func TestExcuses(t *testing.T) {
 			f.stopAll(auditor.Suspended, time.Minute)
 			f.pass(9 * time.Second)
 		}},
-		{"gone", "b ends two seconds after c, so a may be cut off", func(f *fleet) {
-			f.stop(2, auditor.Dead, 2*time.Second)
-			f.nodes = append(f.nodes, &auditor.Process{Run: 9, ID: "d", Weight: 100, Answer: &auditor.Answer{State: "joining"}})
-			f.stop(1, auditor.Dead, 6*time.Second)
-		}},
+		{"gone", "b ends two seconds after c, so a may be cut off", func(f *fleet) { f.loseAll(auditor.Dead, 2*time.Second, 6*time.Second) }},
 		{"alive", "b takes two incarnations between two answers of a", func(f *fleet) {
 			f.nodes[1].Incarnation = 3
 			f.answer(0, func(a *auditor.Answer) {
@@ -558,13 +587,6 @@ func TestExcuses(t *testing.T) {
 		{"", "a forgets c in a fence, and learns of its lease again", func(f *fleet) {
 			f.stop(2, auditor.Dead, look)
 			f.rejoin(f.nodes[0].Answer.Members)
-		}},
-		{"", "a loses c before a fence, and learns of its lease again", func(f *fleet) {
-			members := f.nodes[0].Answer.Members
-			f.stop(2, auditor.Dead, look)
-			f.lose(0, "c", "crashed")
-			f.pass(look)
-			f.rejoin(members)
 		}},
 	} {
 		f := newFleet(t, nil)

@@ -26,6 +26,7 @@ func (a *Auditor) checkOrder(o Order) {
 	if cordons := o.Until > o.At; o.Knows != cordons && !ending {
 		a.object("cordon", "%s was told to cordon %s for %v, and then knows a cordon: %v", o.By, o.ID, o.Until-o.At, o.Knows)
 	}
+	o.slept = a.trouble.slept
 	a.orders[o.ID] = append(a.orders[o.ID], o)
 }
 
@@ -64,18 +65,18 @@ func (c Cordon) same(o Cordon) bool {
 }
 
 // checkLateCordons looks for cordons that should have ended. A node that was suspended and then cut off may not know
-// how late it is, and a wrong clock may have moved the time of the cluster. If hosts were suspended while no other process
-// ran, its time stood still.
+// how late it is, and a wrong clock may have moved the time of the cluster. While all hosts are suspended, cluster time
+// stands still.
 func (a *Auditor) checkLateCordons(t *track) {
 	if a.skewed {
 		return
 	}
 	for id := range t.cordons {
-		last, ordered := time.Duration(0), time.Duration(0)
+		last := time.Duration(0)
 		for _, o := range a.orders[id] {
-			last, ordered = max(last, o.Until), max(ordered, o.At)
+			last = max(last, o.Until+a.trouble.slept-o.slept)
 		}
-		lags := t.woke > 0 && max(a.trouble.cut, a.trouble.fleet) >= t.woke || ordered <= a.trouble.asleep
+		lags := t.woke > 0 && max(a.trouble.cut, a.trouble.fleet) >= t.woke
 		if late := a.at - max(last, t.active); late > cordonEnds && !lags {
 			a.object("cordon", "%s knows a cordon of %s that ended %v ago", t.now.ID, id, late)
 		}

@@ -111,6 +111,9 @@ func (a *Auditor) checkBrief(t *track, id, reason string) {
 	for n, other := range t.known {
 		if n.id == id && other != nil && other.ended == 0 && reason != "replaced" {
 			a.lostAlive(t, other, n)
+			if reason == "left" && !other.left {
+				a.object("reason", "%s: %s left, although it was not told to leave", t.now.ID, id)
+			}
 		}
 	}
 }
@@ -156,8 +159,12 @@ func (a *Auditor) checkGone(t *track) {
 			continue
 		}
 		since, limit := cmp.Or(other.ended, other.stopped), a.goneAfter(t, other)
-		if other.ended > 0 && (a.cutOff(t) || t.deserted()) {
+		switch later := t.outlived(other.ended); {
+		case other.ended == 0:
+		case a.cutOff(t):
 			limit += publish // it waits for the lease of the node that it does not reach
+		case !other.left && later < a.TTL/2:
+			limit += later // nobody is left, so it may be cut off itself, and waits for all leases
 		}
 		if a.at-max(since, t.active) > limit {
 			a.object("gone", "%s has a member %v, which ended, left or hangs for %v", t.now.ID, n, a.at-since)

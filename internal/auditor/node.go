@@ -14,10 +14,8 @@ func (a *Auditor) answered(t *track) (changed bool) {
 	before := t.answer
 	t.answer, t.mine = answer, setOf(answer.Owned, a.Partitions)
 	fenced := before != nil && answer.Fences > before.Fences
-	// A fence forgets all members, unless the clock is its reason. The node learns them again from the others.
-	if t.forgets = fenced && answer.State != "clock_ahead"; t.forgets {
-		clear(t.dropped)
-	}
+	// A fence forgets the members, unless the clock is its reason. The node learns them again from the others.
+	t.forgets = fenced && answer.State != "clock_ahead"
 	if fenced {
 		t.must = slices.Clone(t.always.owned) // before the news of this observation
 		if t.woke > 0 {                       // nodes that were suspended together fence themselves when they meet others

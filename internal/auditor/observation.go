@@ -33,6 +33,8 @@ type Order struct {
 	By, ID    string
 	At, Until time.Duration // Until = At ends the cordons
 	Knows     bool          // whether the node that got the order answers that the node is cordoned, immediately afterwards
+
+	slept time.Duration // trouble.slept at the time of the order
 }
 
 // Overlap is the start of a handler of a partition while another process ran one.

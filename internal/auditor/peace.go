@@ -13,12 +13,12 @@ const (
 
 // trouble records when there was last a fault that may end a lease.
 type trouble struct {
-	fleet  time.Duration
-	cut    time.Duration // of any link
-	seeds  time.Duration // when no seed ran, or all had faults
-	asleep time.Duration // when hosts were suspended, and no process ran
-	loss   float64       // now
-	links  map[Cut]time.Duration
+	fleet time.Duration
+	cut   time.Duration // of any link
+	seeds time.Duration // when no seed ran, or all had faults
+	slept time.Duration // for how long hosts were suspended while no process ran
+	loss  float64       // now
+	links map[Cut]time.Duration
 }
 
 // disturbed reports whether a process has a fault of its own.
@@ -47,7 +47,6 @@ func (a *Auditor) note(o *Observation) {
 	if !seed {
 		tr.seeds = a.at
 	}
-	a.noteSleep()
 	// A single link that is cut affects only its two nodes, because one node alone cannot prove that another has ended.
 	// If few nodes run, news spread slowly. If half of the clocks are wrong, the right clocks may be rejected.
 	if tr.cutLinks(o.Cuts, a.at) > 1 || o.Loss > mostLoss || 2*running < o.Hosts || 2*right <= running {
@@ -55,12 +54,13 @@ func (a *Auditor) note(o *Observation) {
 	}
 }
 
-func (a *Auditor) noteSleep() {
+// noteSleep adds up the time in which cluster time stands still, because hosts are suspended and no process runs.
+func (a *Auditor) noteSleep(passed time.Duration) {
 	is := func(s Status) bool {
 		return slices.ContainsFunc(a.running, func(t *track) bool { return t.now.Status == s })
 	}
 	if is(Suspended) && !is(Running) {
-		a.trouble.asleep = a.at
+		a.trouble.slept += passed
 	}
 }
 
@@ -84,15 +84,19 @@ func (a *Auditor) cutOff(t *track) bool {
 	return false
 }
 
-// deserted reports whether all other members of t have ended or hang. It then waits for their leases, because it may be
-// cut off itself.
-func (t *track) deserted() bool {
+// outlived returns how much longer than another member the last of t's members ran. It is 0 while one of them runs.
+func (t *track) outlived(since time.Duration) time.Duration {
+	last := since
 	for _, other := range t.known {
-		if other != t && (other == nil || other.ended == 0 && other.stopped == 0) {
-			return false
+		switch {
+		case other == t:
+		case other == nil || other.ended == 0 && other.stopped == 0:
+			return 0
+		default:
+			last = max(last, other.ended, other.stopped)
 		}
 	}
-	return true
+	return last - since
 }
 
 // peace returns for how long neither of two processes had a reason to lose the other.

@@ -76,18 +76,22 @@ func (w *world) isCutOff(id string) bool {
 	return false
 }
 
-// isDeserted reports whether all other members of a node have ended or hang. The node then waits for their leases, because
-// it may be cut off itself.
-func (w *world) isDeserted(p *process) bool {
-	members := p.View().Live.Members
+// outlived returns how much longer than another member the last of a node's members ran. It is 0 while one of them runs.
+// When nobody is left, the node may be cut off itself, and waits for all leases.
+func (w *world) outlived(p, ended *process) time.Duration {
+	members, last := p.View().Live.Members, ended.end
 	for i := range members {
 		m := &members[i]
 		other := w.all[lease.Incarnation{Node: m.ID, Number: m.Incarnation}]
-		if string(m.ID) != p.ID && (other == nil || other.end == 0 && !other.Stopped()) {
-			return false
+		switch {
+		case string(m.ID) == p.ID:
+		case other == nil || other.end == 0:
+			return 0
+		default:
+			last = max(last, other.end)
 		}
 	}
-	return true
+	return last - ended.end
 }
 
 func (h *host) clockRight() bool { return h.clock.Abs() <= calmClock }

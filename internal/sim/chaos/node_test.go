@@ -262,10 +262,7 @@ func (w *world) deadFor(p, ended *process) time.Duration {
 // checkDead looks for live members that ended long ago. A node may publish this a little later, because leases that
 // expire together cause only one new table.
 func (w *world) checkDead(p *process) {
-	members, waits := p.View().Live.Members, time.Duration(0)
-	if w.isCutOff(p.ID) || w.isDeserted(p) {
-		waits = together
-	}
+	members, cutOff := p.View().Live.Members, w.isCutOff(p.ID)
 	for i := range members {
 		m := lease.Incarnation{Node: members[i].ID, Number: members[i].Incarnation}
 		other := w.all[m]
@@ -273,6 +270,13 @@ func (w *world) checkDead(p *process) {
 			continue
 		}
 		ago := w.Elapsed() - other.end
+		waits := time.Duration(0)
+		switch later := w.outlived(p, other); {
+		case cutOff:
+			waits = together
+		case !other.left && later < ttl/2:
+			waits = later
+		}
 		if limit := w.deadFor(p, other) + waits; ago > limit && w.Elapsed()-p.active > limit {
 			invariant := "dead"
 			if other.left && limit <= ttl {
