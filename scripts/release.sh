@@ -34,6 +34,7 @@ grep -qF "[${version:1}]: " CHANGELOG.md || fail "CHANGELOG.md has no link for [
 [[ -z $(awk '/^## \[Unreleased\]$/ { on = 1; next } /^## / { on = 0 } on && NF' CHANGELOG.md) ]] ||
 	fail "CHANGELOG.md has lines under Unreleased: move them to the section of ${version:1}"
 grep -qF "roost_${version}_linux_amd64.tar.gz" docs/install.md || fail "docs/install.md is not of $version"
+grep -qF "ghcr.io/roost-cluster/roost:$version," deploy/compose/compose.yaml || fail "deploy/compose/compose.yaml is not of $version"
 for nested in cluster/clusterotel cluster/routing/routinggrpc cluster/kubernetes; do
 	grep -qE "^\s+github.com/roost-cluster/roost $version$" $nested/go.mod ||
 		fail "$nested/go.mod does not require roost $version"

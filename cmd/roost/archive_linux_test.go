@@ -43,7 +43,12 @@ func copyTree(t *testing.T) *tree {
 	c.sh(fmt.Sprintf("git -C %[1]q ls-files -z --cached --others --exclude-standard | tar -c --null --ignore-failed-read -C %[1]q -T - 2>/dev/null | tar -x",
 		root))
 	c.replace("CHANGELOG.md", "## [Unreleased]\n", "## [Unreleased]\n\n### Added\n\n- A line.\n")
-	c.sh("scripts/prepare-release.sh v0.98.7; scripts/prepare-release.sh v0.98.7") // the second time updates what the first wrote
+	c.sh("git init -q; scripts/prepare-release.sh v0.98.7")
+	// The second time, it updates the date and the messages.
+	c.sh("sed -i 's/^## .0.98.7. - .*/## [0.98.7] - 2001-02-03/' CHANGELOG.md; rm lease/testdata/wire/v0.98.7/join.hex; scripts/prepare-release.sh v0.98.7")
+	if out, err := c.run("! grep -q 2001-02-03 CHANGELOG.md"); err != nil {
+		t.Fatalf("the date of the section is not of today: %v\n%s", err, out)
+	}
 	c.sh("git init -q && git add -A && git commit -qm release")
 	c.at = strings.TrimSpace(c.sh("git rev-parse HEAD"))
 	return c
@@ -119,6 +124,10 @@ func TestReleaseRefused(t *testing.T) {
 			"docs/install.md is not of v0.98.7",
 		},
 		{
+			"git reset -q --hard " + c.at + "; sed -i 's/roost:v0.98.7/roost:v0.98.6/' deploy/compose/compose.yaml; git commit -qam older", "v0.98.7",
+			"deploy/compose/compose.yaml is not of v0.98.7",
+		},
+		{
 			"git reset -q --hard " + c.at + "; sed -i 's/^appVersion: .*/appVersion: v0.98.6/' deploy/helm/roost/Chart.yaml; git commit -qam older",
 			"v0.98.7", "deploy/helm/roost/Chart.yaml is not of v0.98.7",
 		},
@@ -143,6 +152,10 @@ func TestReleaseRefused(t *testing.T) {
 		if out, err := c.run("scripts/release.sh '" + tt.version + "'"); err == nil || !strings.Contains(out, tt.want) {
 			t.Errorf("%s; release %q: %v, want %q\n%s", tt.before, tt.version, err, tt.want, out)
 		}
+	}
+	c.sh("git reset -q --hard " + c.at + "; git tag v0.98.7")
+	if out, err := c.run("scripts/prepare-release.sh v0.98.7"); err == nil || !strings.Contains(out, "v0.98.7 is released") {
+		t.Errorf("a released version is prepared again: %v\n%s", err, out)
 	}
 }
 

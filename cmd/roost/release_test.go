@@ -212,6 +212,8 @@ func (m *mixed) checkRooms() {
 			}
 		}
 		switch before := m.rooms[room]; {
+		case at.by == nil:
+			m.t.Errorf("%v is on no member", at)
 		case before.by == nil: // the first check
 		case !before.by.Ended() && at.String() != before.String():
 			m.t.Errorf("the room has moved from %v, which runs, to %v", before, at)
@@ -234,11 +236,11 @@ func (m *mixed) listsRooms(p *proc) error {
 	}
 	n := 0
 	for _, r := range list.Rooms {
-		at, ok := m.rooms[r.Room]
-		if !ok {
-			continue // the reserved room
+		if r.Room == reserved {
+			continue
 		}
 		n++
+		at := m.rooms[r.Room]
 		if r.Node != at.Node.ID || r.Incarnation != at.Incarnation || r.Epoch != at.Epoch || r.Size != at.size {
 			return fmt.Errorf("%s lists %+v, want %v with %d participants", p.ID, r, at, at.size)
 		}
