@@ -22,6 +22,7 @@ type fleet struct {
 	at, disturbed time.Duration
 	nodes         []*auditor.Process
 	cuts          []auditor.Cut
+	loss          float64
 	orders        []auditor.Order
 	overlaps      []auditor.Overlap
 }
@@ -65,8 +66,8 @@ func (f *fleet) pass(d time.Duration) {
 	for ; d > 0; d -= look {
 		f.at += look
 		f.Observe(&auditor.Observation{
-			At: f.at, Disturbed: f.disturbed, Hosts: 3, Cuts: f.cuts, Orders: f.orders, Processes: f.nodes,
-			Overlaps: f.overlaps,
+			At: f.at, Disturbed: f.disturbed, Hosts: 3, Cuts: f.cuts, Loss: f.loss, Orders: f.orders,
+			Processes: f.nodes, Overlaps: f.overlaps,
 		})
 		f.orders, f.overlaps = nil, nil
 		for i, p := range f.nodes {
@@ -264,6 +265,11 @@ func TestRules(t *testing.T) {
 		{"gone", "a has a member {c 1}, which", nil, func(f *fleet) { // for 10 seconds, although b ended four seconds later
 			f.loseAll(auditor.Dead, 4*time.Second, 6*time.Second)
 			f.lose(0, "c", "expired")
+		}},
+		{"gone", "a has a member {c 1}, which", nil, func(f *fleet) { // for 3 seconds, although it left, and no link was cut
+			f.loss = 0.1
+			f.stop(2, auditor.Left, 3*time.Second)
+			f.lose(0, "c", "left")
 		}},
 		{"gone", "a has a member {c 1}, which", nil, func(f *fleet) { // for 2.5 seconds, although it left
 			f.loseAll(auditor.Left, time.Second, 1500*time.Millisecond)
@@ -572,6 +578,34 @@ func TestExcuses(t *testing.T) {
 			f.pass(look)
 			f.stopAll(auditor.Suspended, time.Minute)
 			f.pass(9 * time.Second)
+		}},
+		{"gone", "c leaves, cut off from b, and its messages to a are lost", func(f *fleet) {
+			f.loss, f.cuts = 0.1, []auditor.Cut{{From: "b", To: "c"}}
+			f.stop(2, auditor.Left, 6*time.Second)
+		}},
+		{"reason", "c expires, returns and leaves between two answers of a, and another c runs", func(f *fleet) {
+			f.nodes[0].Lossy = true
+			f.stop(2, auditor.Left, look)
+			f.nodes = append(f.nodes, &auditor.Process{Run: 9, ID: "c", Incarnation: 2, Weight: 100})
+			f.answer(0, func(a *auditor.Answer) {
+				a.Members = slices.Clone(a.Members)
+				a.Members[2].Incarnation = 2
+			})
+			for _, reason := range []string{"expired", "left"} {
+				f.tell(0, auditor.Batch{Left: []string{"c"}, Joined: []string{"c"}, Reasons: map[string]string{"c": reason}})
+			}
+		}},
+		{"reason", "a was cut off when c left, and learns of it later", func(f *fleet) {
+			f.cuts = []auditor.Cut{{From: "a", To: "b"}, {From: "a", To: "c"}}
+			f.stop(2, auditor.Left, 13*time.Second)
+			f.cuts = nil
+			f.lose(0, "c", "left")
+		}},
+		{"reason", "a has the c that leaves only between two answers, and another c before", func(f *fleet) {
+			f.nodes = append(f.nodes, &auditor.Process{Run: 9, ID: "c", Incarnation: 2, Weight: 100})
+			f.nodes[2].Status = auditor.Dead
+			f.nodes[3].Status = auditor.Left
+			f.lose(0, "c", "left")
 		}},
 		{"gone", "b ends two seconds after c, so a may be cut off", func(f *fleet) { f.loseAll(auditor.Dead, 2*time.Second, 6*time.Second) }},
 		{"alive", "b takes two incarnations between two answers of a", func(f *fleet) {

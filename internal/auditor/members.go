@@ -111,11 +111,22 @@ func (a *Auditor) checkBrief(t *track, id, reason string) {
 	for n, other := range t.known {
 		if n.id == id && other != nil && other.ended == 0 && reason != "replaced" {
 			a.lostAlive(t, other, n)
-			if reason == "left" && !other.left {
+			if reason == "left" && !a.toldToLeave(id, nil) {
 				a.object("reason", "%s: %s left, although it was not told to leave", t.now.ID, id)
 			}
 		}
 	}
+}
+
+// toldToLeave reports whether one of the processes that a node has lost was told to leave, or another process with this
+// id a short time ago. The node may have had that process only between two answers.
+func (a *Auditor) toldToLeave(id string, lost []*track) bool {
+	for _, t := range a.all {
+		if t.now.ID == id && t.left && (a.at-t.ended < 2*a.TTL || slices.Contains(lost, t)) {
+			return true
+		}
+	}
+	return false
 }
 
 // checkReasons checks why members have left.
@@ -129,7 +140,7 @@ func (a *Auditor) checkReasons(t *track) {
 				continue
 			}
 			switch last := lost[len(lost)-1]; {
-			case reason == "left" && !slices.ContainsFunc(lost, func(o *track) bool { return o.left }):
+			case reason == "left" && !a.toldToLeave(id, lost):
 				a.object("reason", "%s: %s left, although it was not told to leave", t.now.ID, id)
 			case reason != "left" && reason != "replaced" && last.left && a.trouble.loss == 0 && a.atPeace(t, last) &&
 				a.trouble.cut < last.ended: // otherwise the message may not have arrived
@@ -144,7 +155,7 @@ func (a *Auditor) goneAfter(t, other *track) time.Duration {
 	switch {
 	case other.ended == 0 || !a.atPeace(t, other):
 		return 2*a.TTL + 3*time.Second
-	case other.left:
+	case other.left && (a.trouble.loss == 0 || !a.cutOff(other)): // otherwise all copies of its last message may be lost
 		return leaves
 	}
 	return a.TTL + time.Second

@@ -25,6 +25,8 @@ type audit struct {
 	ordered  []auditor.Order // since the last observation
 	cuts     []auditor.Cut
 	cutsSeen bool // cuts is up to date
+
+	cutsSince []auditor.Cut // that existed since the last observation
 }
 
 // shown is what a process has shown to the auditor.
@@ -55,9 +57,10 @@ func (w *world) observe() {
 	a := w.audit
 	a.looks++
 	o := auditor.Observation{
-		At: w.Elapsed(), Disturbed: w.disturbed, Hosts: w.s.hosts, Loss: w.Loss(), Cuts: w.cutLinks(), Orders: a.ordered,
+		At: w.Elapsed(), Disturbed: w.disturbed, Hosts: w.s.hosts, Loss: w.Loss(), Orders: a.ordered,
+		Cuts: slices.Concat(a.cutsSince, w.cutLinks()),
 	}
-	a.ordered = nil
+	a.ordered, a.cutsSince = nil, nil
 	seen := slices.Clone(w.running)
 	for _, id := range slices.Sorted(maps.Keys(w.duplicates)) {
 		seen = append(seen, w.duplicates[id])

@@ -250,7 +250,7 @@ const together = 3 * time.Second
 // deadFor returns how long a node that ended may remain a member in the view of p.
 func (w *world) deadFor(p, ended *process) time.Duration {
 	switch calm := w.isCalm(p.ID, ended.ID); {
-	case calm && ended.left:
+	case calm && ended.left && (w.Loss() == 0 || !w.isCutOff(ended.ID)): // otherwise all copies of its last message may be lost
 		return 2 * time.Second
 	case calm:
 		return ttl + time.Second

@@ -145,6 +145,7 @@ func (w *world) step(text string, do func(*world)) {
 	w.story = append(w.story, fmt.Sprintf("%12v  %s", w.Elapsed(), text))
 	do(w)
 	w.disturbed, w.audit.cutsSeen = w.Elapsed(), false
+	w.audit.cutsSince = append(w.audit.cutsSince, w.cutLinks()...)
 	w.changed, w.checked, w.sides = w.Elapsed(), false, w.findSides()
 }
 
