@@ -2,7 +2,6 @@ package node
 
 import (
 	"math"
-	"slices"
 	"time"
 
 	"github.com/roost-cluster/roost/internal/wire"
@@ -108,9 +107,6 @@ func (a *assigner) applyExtra(now time.Time, m *lease.Message) {
 // merge merges a received assignment into this node's assignment.
 func (a *assigner) merge(now time.Time, encoded []byte) {
 	received, err := assignment.Decode(encoded, a.cfg.Partitions)
-	if err == nil && a.current.ReplacedBy(received) && !a.metAny(received.Voters()) {
-		return
-	}
 	if err == nil {
 		received, err = a.current.Merge(received)
 	}
@@ -120,16 +116,6 @@ func (a *assigner) merge(now time.Time, encoded []byte) {
 		return
 	}
 	a.adopt(now, received)
-}
-
-// metAny reports whether any of the given nodes is a member or this node. An older assignment of another
-// cluster can only replace the current one if its writer, or a node that the writer saw, is a member here.
-// The writer may be an earlier process of this node.
-func (a *assigner) metAny(ids []lease.NodeID) bool {
-	return slices.ContainsFunc(a.set.View().Members, func(m lease.Member) bool {
-		_, ok := slices.BinarySearch(ids, m.ID)
-		return ok
-	})
 }
 
 // compare starts a full exchange with a sender whose assignment differs from this node's assignment and is at least as

@@ -160,11 +160,6 @@ const (
 	maxFirst = maxVersion / 2
 )
 
-// ReplacedBy reports whether Merge would replace a with b, because b was started independently and earlier.
-func (a *Assignment) ReplacedBy(b *Assignment) bool {
-	return a != nil && b != nil && a.genesis.compare(b.genesis) > 0
-}
-
 // BegunBy reports whether c wrote the first version of a.
 func (a *Assignment) BegunBy(c Coordinator) bool {
 	return a != nil && a.genesis == genesis{c.Since, c.ID}
