@@ -19,8 +19,8 @@ import (
 var update = flag.Bool("update", false, "rewrite the messages of this program, testdata/wire/next")
 
 // next is the folder of the messages that this program writes. Each release keeps a copy of it, in a folder with the
-// name of the release: see docs/dev/releases.md. The copies must never be rewritten, because nodes of that release send such
-// messages.
+// name of the release: see docs/dev/releases.md. The copies must never be rewritten, because nodes of that release send
+// such messages.
 const next = "next"
 
 const corpusStamp = 1_772_366_400_000

@@ -49,7 +49,7 @@ func copyTree(t *testing.T) *tree {
 	if out, err := c.run("! grep -q 2001-02-03 CHANGELOG.md"); err != nil {
 		t.Fatalf("the date of the section is not of today: %v\n%s", err, out)
 	}
-	c.sh("git init -q && git add -A && git commit -qm release")
+	c.sh("git add -A && git commit -qm release")
 	c.at = strings.TrimSpace(c.sh("git rev-parse HEAD"))
 	return c
 }

@@ -195,8 +195,8 @@ func (m *mixed) reserve() {
 	})
 }
 
-// checkRooms resolves rooms at all nodes, which must agree. Each room must stay where it is until its node ends, and then
-// move.
+// checkRooms resolves rooms at all nodes, which must agree. Each room must stay where it is until its node ends, and
+// then move.
 func (m *mixed) checkRooms() {
 	m.t.Helper()
 	const rooms = 20

@@ -123,8 +123,8 @@ func (f *fleet) rejoin(members []auditor.Member) {
 	f.answer(0, func(a *auditor.Answer) { a.State, a.Members = "active", members })
 }
 
-// holds puts a node into a state in which it owns nothing, and in which it loses c. A second later, it is active, and has
-// c again.
+// holds puts a node into a state in which it owns nothing, and in which it loses c. A second later, it is active, and
+// has c again.
 func (f *fleet) holds(state string, fences uint64) {
 	members := f.nodes[0].Answer.Members
 	f.stop(2, auditor.Dead, look)

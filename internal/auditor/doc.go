@@ -19,8 +19,8 @@
 // Which members a node has:
 //
 //   - alive: no node loses another node if both run and nothing has disturbed them.
-//   - gone: a process that ended, left or hangs does not stay a member, and does not come back. A node that fences itself
-//     loses it in the fence, and may take it back while its lease lasts.
+//   - gone: a process that ended, left or hangs does not stay a member, and does not come back. A node that fences
+//     itself loses it in the fence, and may take it back while its lease lasts.
 //   - invented: each member is a process that has run.
 //   - cordon: nodes obey operators who cordon a node. A cordon ends in time, and stays ended.
 //   - twin: of two processes with the same id, the earlier process ends soon, and owns nothing soon.

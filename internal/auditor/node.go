@@ -110,8 +110,8 @@ func (a *Auditor) checkIdle(t *track) {
 	}
 }
 
-// mustOwnNothing reports whether a node must release everything soon, or only when it has waited for leases that are about
-// to expire.
+// mustOwnNothing reports whether a node must release everything soon, or only when it has waited for leases that are
+// about to expire.
 func (t *track) mustOwnNothing() (soon, late bool) {
 	_, cordoned := t.cordons[t.now.ID]
 	cordoned = cordoned && t.answer.State == "cordoned"

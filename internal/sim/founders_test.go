@@ -8,9 +8,9 @@ import (
 	"github.com/roost-cluster/roost/lease"
 )
 
-// n01 waits for a seed that is gone. n02 and then n00, whose link to n01 was cut, join through n01. n00 has the smallest
-// id, so it founds the cluster. If it did so before the others hold its lease, they would ignore it, and it would lose
-// them.
+// n01 waits for a seed that is gone. n02 and then n00, whose link to n01 was cut, join through n01. n00 has the
+// smallest id, so it founds the cluster. If it did so before the others hold its lease, they would ignore it, and it
+// would lose them.
 func TestFoundsWhenHeld(t *testing.T) {
 	t.Parallel()
 	for cut := time.Duration(0); cut < 4*time.Second; cut += 250 * time.Millisecond {

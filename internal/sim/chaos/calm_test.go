@@ -76,8 +76,8 @@ func (w *world) isCutOff(id string) bool {
 	return false
 }
 
-// outlived returns how much longer than another member the last of a node's members ran. It is 0 while one of them runs.
-// When nobody is left, the node may be cut off itself, and waits for all leases.
+// outlived returns how much longer than another member the last of a node's members ran. It is 0 while one of them
+// runs. When nobody is left, the node may be cut off itself, and waits for all leases.
 func (w *world) outlived(p, ended *process) time.Duration {
 	members, last := p.View().Live.Members, ended.end
 	for i := range members {
